@@ -543,7 +543,7 @@ def ours(case: Case, minutes: float, checkpoint: Path | None = None) -> Iterator
             case.model, case.example, case.calibration, case.metric, target, minutes,
             validation=case.validation, checkpoint=checkpoint, progress=False,
         )  # fmt: skip
-        print(found, dict(Counter(way for _, way in found.recipe.ways)), sep="\n", flush=True)
+        print(found, dict(Counter(way for _, way in found.recipe.precisions)), sep="\n", flush=True)
         assert found.program is not None, found.note
         with torch.no_grad():
             assert case.score(found.program) == case.score(found.model)

@@ -10,7 +10,7 @@ import torch.ao.quantization.fx._decomposed  # registers the peer's ops
 import zeropoint.ops  # noqa: F401 (registers ours)
 from bench.timing import CALL, Row
 from zeropoint.numerics import affine
-from zeropoint.numerics.affine import Spelling
+from zeropoint.numerics.affine import RoundingVariant
 from zeropoint.numerics.qparams import choose_qparams_optimized
 
 OURS = torch.ops.zeropoint
@@ -38,7 +38,7 @@ def _per_tensor() -> Iterator[Row]:
         yield Row(
             f"quantize_per_tensor {n // MILLION}M to quint8",
             lambda x=x: affine.quantize_tensor(
-                x, 0.03, 128, qmin=0, qmax=255, dtype=torch.uint8, spelling=Spelling.fused
+                x, 0.03, 128, qmin=0, qmax=255, dtype=torch.uint8, variant=RoundingVariant.fused
             ),
             {"torch": lambda x=x: torch.quantize_per_tensor(x, 0.03, 128, torch.quint8)},
             {"torch": 1.0},

@@ -159,17 +159,17 @@ void bind_affine(nb::module_& m) {
     m.def(
         "quantize",
         [](Address x, Address y, int dst, const GridTuple& grid, const ParameterTuple& scale,
-           const ParameterTuple& zero_point, int spelling, double qmin, double qmax) {
+           const ParameterTuple& zero_point, int variant, double qmin, double qmax) {
             quantize(at<const float>(x), at<void>(y), static_cast<IntType>(dst), grid_of(grid), view_of(scale),
-                     view_of(zero_point), static_cast<Spelling>(spelling), qmin, qmax);
+                     view_of(zero_point), static_cast<RoundingVariant>(variant), qmin, qmax);
         },
         release());
     m.def(
         "quantize_tensor",
-        [](Address x, Address y, int dst, int64_t n, double scale, double zero_point, int spelling, double qmin,
+        [](Address x, Address y, int dst, int64_t n, double scale, double zero_point, int variant, double qmin,
            double qmax) {
             quantize_tensor(at<const float>(x), at<void>(y), static_cast<IntType>(dst), n, scale, zero_point,
-                            static_cast<Spelling>(spelling), qmin, qmax);
+                            static_cast<RoundingVariant>(variant), qmin, qmax);
         },
         release());
     m.def(

@@ -138,12 +138,12 @@ void each_case(Random& random, bool quick, const std::vector<Variant>& variants,
 
 struct QuantizeVariant {
     IntType dst;
-    Spelling spelling;
+    RoundingVariant variant;
     bool wide;
     Limits limits;
     std::string describe() const {
         constexpr const char* kNames[] = {"split", "joined", "fused", "saturating", "wrapping"};
-        return std::string(kNames[static_cast<int>(spelling)]) + (wide ? " float64 to " : " float32 to ") + name(dst) +
+        return std::string(kNames[static_cast<int>(variant)]) + (wide ? " float64 to " : " float32 to ") + name(dst) +
                " in " + std::to_string(limits.low) + ".." + std::to_string(limits.high);
     }
 };
@@ -152,13 +152,13 @@ inline std::vector<QuantizeVariant> quantize_variants() {
     std::vector<QuantizeVariant> r;
     for (IntType dst : kIntTypes)
         for (const bool full : {true, false})
-            for (Spelling s :
-                 {Spelling::split, Spelling::joined, Spelling::fused, Spelling::saturating, Spelling::wrapping}) {
-                if (dst == IntType::s32 && s == Spelling::saturating && !full)
+            for (RoundingVariant s : {RoundingVariant::split, RoundingVariant::joined, RoundingVariant::fused,
+                                      RoundingVariant::saturating, RoundingVariant::wrapping}) {
+                if (dst == IntType::s32 && s == RoundingVariant::saturating && !full)
                     continue;  // qint32 is always the full range
                 const Limits limits = full ? full_range(dst) : dst == IntType::u8 ? Limits{1, 14} : Limits{-7, 100};
                 r.push_back({dst, s, false, limits});
-                if (s == Spelling::split || s == Spelling::joined) r.push_back({dst, s, true, limits});
+                if (s == RoundingVariant::split || s == RoundingVariant::joined) r.push_back({dst, s, true, limits});
             }
     return r;
 }
@@ -181,7 +181,7 @@ inline void check_quantize(Report& report, bool quick) {
                       args.zero_point =
                           v.wide ? static_cast<const void*>(p.wide_zero_point.data()) : p.zero_point.data();
                       args.wide = v.wide;
-                      args.spelling = v.spelling;
+                      args.variant = v.variant;
                       args.qmin = v.limits.low;
                       args.qmax = v.limits.high;
                       for (Span span : parts) {

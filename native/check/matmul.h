@@ -338,8 +338,8 @@ inline void check_float_stage(Report& report, bool quick) {
                 out.y = floats.data();
                 plan.run(c.input(), rows, out);
                 float_function(function, floats.data(), floats.data(), rows * n);
-                quantize_tensor(floats.data(), want.data(), type, rows * n, stage.scale, zero_point, Spelling::split,
-                                low, high);
+                quantize_tensor(floats.data(), want.data(), type, rows * n, stage.scale, zero_point,
+                                RoundingVariant::split, low, high);
                 std::vector<float> made(elements);
                 MatmulOutput through = c.out;
                 through.y = made.data();

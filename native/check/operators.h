@@ -103,10 +103,10 @@ inline void check_affine_operators(Report& report, bool quick) {
         const std::string suffix = std::string(" ") + layout.name;
         check_operator(report, quick, "quantize" + suffix, [&] {
             std::vector<int8_t> y(n), wide(n);
-            quantize(d.x.data(), y.data(), IntType::s8, grid, view(d.scale), view(d.zero_point), Spelling::split, -128,
-                     127);
+            quantize(d.x.data(), y.data(), IntType::s8, grid, view(d.scale), view(d.zero_point), RoundingVariant::split,
+                     -128, 127);
             quantize(d.x.data(), wide.data(), IntType::s8, grid, view(d.wide_scale), view(d.zero_point),
-                     Spelling::joined, -128, 127);
+                     RoundingVariant::joined, -128, 127);
             y.insert(y.end(), wide.begin(), wide.end());
             return bytes_of(y);
         });
@@ -146,8 +146,8 @@ inline void check_other_operators(Report& report, bool quick) {
     const size_t n = d.x.size();
     check_operator(report, quick, "quantize_tensor", [&] {
         std::vector<uint8_t> y(n), fused(n);
-        quantize_tensor(d.x.data(), y.data(), IntType::u8, rows * columns, 0.1, 3, Spelling::split, 0, 255);
-        quantize_tensor(d.x.data(), fused.data(), IntType::u8, rows * columns, 0.1, 3, Spelling::fused, 0, 255);
+        quantize_tensor(d.x.data(), y.data(), IntType::u8, rows * columns, 0.1, 3, RoundingVariant::split, 0, 255);
+        quantize_tensor(d.x.data(), fused.data(), IntType::u8, rows * columns, 0.1, 3, RoundingVariant::fused, 0, 255);
         y.insert(y.end(), fused.begin(), fused.end());
         return y;
     });
@@ -213,8 +213,8 @@ inline void check_flattened(Report& report) {
             args.zero_point = zero.data();
             args.qmax = 255;
             quantize_reference(args, 0, grid.numel());
-            quantize(d.x.data(), got.data(), IntType::u8, grid, view(d.scale), view(d.zero_point), Spelling::split, 0,
-                     255);
+            quantize(d.x.data(), got.data(), IntType::u8, grid, view(d.scale), view(d.zero_point),
+                     RoundingVariant::split, 0, 255);
             c.expect(got == want,
                      [&] { return std::to_string(rows) + " rows of 7 segments of " + std::to_string(length); });
         }
@@ -236,7 +236,8 @@ inline void check_refusals(Report& report) {
             });
         };
         wrong("quantize", refusal([&] {
-                  quantize(x.data(), q.data(), IntType::s8, grid, view(scale), view(zero), Spelling::split, -128, 127);
+                  quantize(x.data(), q.data(), IntType::s8, grid, view(scale), view(zero), RoundingVariant::split, -128,
+                           127);
               }));
         wrong("fake_quantize", refusal([&] {
                   fake_quantize(x.data(), y.data(), mask.data(), grid, view(scale), view(zero), Beyond::nan_low,
@@ -250,8 +251,8 @@ inline void check_refusals(Report& report) {
     refuse({1, 1, 1, 1}, {0, 0}, "zero_point has 2 values", "4 are needed");
     for (double scale : {0.0, std::numeric_limits<double>::infinity(), std::nan("")})
         c.expect(contains(refusal([&] {
-                              quantize_tensor(x.data(), q.data(), IntType::s8, 24, scale, 0, Spelling::split, -128,
-                                              127);
+                              quantize_tensor(x.data(), q.data(), IntType::s8, 24, scale, 0, RoundingVariant::split,
+                                              -128, 127);
                           }),
                           "scale"),
                  "quantize_tensor took a scale that has no inverse");

@@ -30,7 +30,7 @@ struct Grid {
 
 // PyTorch 2.13 rounds in several ways that differ only at ties (x / scale = k + 0.5) and out of range. rne is
 // round-to-nearest, ties to even. With x = 0.5, scale = 1, zero_point = 3:
-enum class Spelling : int {
+enum class RoundingVariant : int {
     // clamp(rne(x * inv) + zero_point)             rne(0.5) + 3 = 3.  Decomposed ops, fake quantize; the canonical one.
     split = 0,
     // clamp(rne(x * inv + zero_point))             rne(3.5) = 4.      Decomposed per-token and per-group ops.

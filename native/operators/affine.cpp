@@ -43,7 +43,7 @@ ParameterView one(const double& value) { return {&value, ScalarType::f64, 1}; }
 }  // namespace
 
 void quantize(const float* x, void* y, IntType dst, const Grid& grid, const ParameterView& scale,
-              const ParameterView& zero_point, Spelling spelling, double qmin, double qmax) {
+              const ParameterView& zero_point, RoundingVariant variant, double qmin, double qmax) {
     require_count("quantize", "scale", scale, grid);
     require_count("quantize", "zero_point", zero_point, grid);
     require_invertible("quantize", scale);
@@ -53,7 +53,7 @@ void quantize(const float* x, void* y, IntType dst, const Grid& grid, const Para
     args.y = y;
     args.dst = dst;
     args.grid = flat.grid;
-    args.spelling = spelling;
+    args.variant = variant;
     args.qmin = qmin;
     args.qmax = qmax;
     args.wide = scale.type == ScalarType::f64;
@@ -68,14 +68,14 @@ void quantize(const float* x, void* y, IntType dst, const Grid& grid, const Para
     args.wide ? run(double{}) : run(float{});
 }
 
-float inverse_scale(double scale, Spelling spelling) {
+float inverse_scale(double scale, RoundingVariant variant) {
     require_invertible("quantize", one(scale));
-    return spelling == Spelling::split ? static_cast<float>(1.0 / scale) : 1.0f / static_cast<float>(scale);
+    return variant == RoundingVariant::split ? static_cast<float>(1.0 / scale) : 1.0f / static_cast<float>(scale);
 }
 
 void quantize_tensor(const float* x, void* y, IntType dst, int64_t n, double scale, double zero_point,
-                     Spelling spelling, double qmin, double qmax) {
-    const float inv = inverse_scale(scale, spelling);
+                     RoundingVariant variant, double qmin, double qmax) {
+    const float inv = inverse_scale(scale, variant);
     const float zero = static_cast<float>(zero_point);
     QuantizeArgs args;
     args.x = x;
@@ -84,7 +84,7 @@ void quantize_tensor(const float* x, void* y, IntType dst, int64_t n, double sca
     args.grid = {1, 1, n, 0, nullptr};
     args.inv = &inv;
     args.zero_point = &zero;
-    args.spelling = spelling;
+    args.variant = variant;
     args.qmin = qmin;
     args.qmax = qmax;
     run_quantize(args);

@@ -9,14 +9,14 @@ namespace zeropoint {
 // float32 x -> integers y. Arithmetic is float64 if the scales are, else float32.
 // Throws std::invalid_argument for a scale that is zero or not finite.
 void quantize(const float* x, void* y, IntType dst, const Grid& grid, const ParameterView& scale,
-              const ParameterView& zero_point, Spelling spelling, double qmin, double qmax);
+              const ParameterView& zero_point, RoundingVariant variant, double qmin, double qmax);
 
-// The same with one scale for all n elements. The spelling decides how 1 / scale is rounded, too: PyTorch's decomposed
+// The same with one scale for all n elements. The variant decides how 1 / scale is rounded, too: PyTorch's decomposed
 // op (split) divides in float64 and rounds the quotient, quantize_per_tensor divides in float32.
 void quantize_tensor(const float* x, void* y, IntType dst, int64_t n, double scale, double zero_point,
-                     Spelling spelling, double qmin, double qmax);
+                     RoundingVariant variant, double qmin, double qmax);
 // 1 / scale as it takes it.
-float inverse_scale(double scale, Spelling spelling);
+float inverse_scale(double scale, RoundingVariant variant);
 
 // integers q -> float32 y; `zero_point` may be empty (0). See DequantizeArgs for `exact` and `wide`.
 void dequantize(const void* q, IntType src, float* y, const Grid& grid, const ParameterView& scale,

@@ -43,7 +43,7 @@ void multiply_to_floats(const GemmKernel& kernel, const FloatStage& stage, GemmA
 
 void FloatStage::prepare(int32_t difference) {
     most = difference;
-    curve = make_curve(function, inverse_scale(scale, Spelling::split), most);
+    curve = make_curve(function, inverse_scale(scale, RoundingVariant::split), most);
 }
 
 void multiply_through(const GemmKernel& kernel, const MatmulOutput& output, GemmArgs a, int64_t begin, int64_t end) {
@@ -55,7 +55,7 @@ void multiply_through(const GemmKernel& kernel, const MatmulOutput& output, Gemm
     q.function = stage.function;
     q.x = values;
     q.type = output.type == OutputType::s8 ? IntType::s8 : IntType::u8;
-    q.inv = inverse_scale(stage.scale, Spelling::split);
+    q.inv = inverse_scale(stage.scale, RoundingVariant::split);
     q.zero_point = output.zero_point;
     q.lo = output.lo;
     q.hi = output.hi;

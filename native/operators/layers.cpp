@@ -62,7 +62,8 @@ LayerInput quantized_by_range(const char* operation, const float* x, int64_t ele
                                     std::to_string(low) + ", " + std::to_string(high) + "]");
     const QParams p = qparams_of_range(low, high, 0, reduce_range ? 127 : 255, false, false);
     uint8_t* q = scratch_of<ActivationMemory>(static_cast<size_t>(elements));
-    quantize_tensor(x, q, IntType::u8, elements, p.scale, static_cast<double>(p.zero_point), Spelling::fused, 0, 255);
+    quantize_tensor(x, q, IntType::u8, elements, p.scale, static_cast<double>(p.zero_point), RoundingVariant::fused, 0,
+                    255);
     return {q, IntType::u8, static_cast<float>(p.scale), static_cast<int32_t>(p.zero_point)};
 }
 
@@ -84,7 +85,7 @@ DynamicRows rows_by_range(const char* operation, const float* x, int64_t rows, i
         scale[r] = std::max(most / static_cast<float>(steps), std::numeric_limits<float>::epsilon());
     }
     quantize(x, q, IntType::u8, {rows, 1, columns, 1, nullptr}, {scale, ScalarType::f32, rows},
-             {middle, ScalarType::f32, rows}, Spelling::split, std::max(zero - steps, 0), zero + steps);
+             {middle, ScalarType::f32, rows}, RoundingVariant::split, std::max(zero - steps, 0), zero + steps);
     return {{q, IntType::u8, 1.0f, zero}, rows, scale};
 }
 

@@ -44,7 +44,7 @@ void OperandRows::quantize(const float* x, uint8_t* q, int64_t length, int64_t f
     a.grid = ranges_.per_row ? Grid{count, 1, length, 1, nullptr} : Grid{1, 1, count * length, 1, nullptr};
     a.inv = inverse_ + range;
     a.zero_point = zero_point_ + range;
-    a.spelling = Spelling::fused;
+    a.variant = RoundingVariant::fused;
     a.qmin = 0;
     a.qmax = ranges_.reduce_range ? kNarrowMost : 255;  // 127 or 255 before the zero point is rounded
     kernels().quantize(a, 0, count * length);

@@ -25,7 +25,7 @@ void residual_norm(const ResidualNorm& n) {
     if (n.y != nullptr) prepare_output(n.y, static_cast<size_t>(n.rows * n.length) * sizeof(float));
     const FloatLayerNormFn norm = kernels().float_layer_norm;
     const QuantizeFn quantize = kernels().quantize;
-    const float inverse = n.bytes != nullptr ? inverse_scale(n.scale, Spelling::split) : 1.0f;
+    const float inverse = n.bytes != nullptr ? inverse_scale(n.scale, RoundingVariant::split) : 1.0f;
     const float zero_point = static_cast<float>(n.zero_point);
     constexpr int64_t kElements = worth_elements(8);  // worth a thread
     struct Rows {};

@@ -30,13 +30,13 @@ def quantize(
     grid: Grid,
     scale: Parameters,
     zero_point: Parameters,
-    spelling: int,
+    variant: int,
     qmin: float,
     qmax: float,
     /,
 ) -> None: ...
 def quantize_tensor(
-    x: int, y: int, dst: int, n: int, scale: float, zero_point: float, spelling: int, qmin: float, qmax: float, /
+    x: int, y: int, dst: int, n: int, scale: float, zero_point: float, variant: int, qmin: float, qmax: float, /
 ) -> None: ...
 def dequantize(
     q: int, src: int, y: int, grid: Grid, scale: Parameters, zero_point: Parameters, exact: bool, wide: bool, /

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, fx
+if TYPE_CHECKING:
+    from torch import Tensor, fx
 
 __all__ = ["CONTEXT", "Context"]
 
@@ -31,6 +32,8 @@ class Context:
             then they need not be computed on integers to be known. From the records of operators.
         converted_graph: a model that torch.ao's FX graph mode has converted, as torch.export takes it, or None; from
             `zeropoint.compat.fx`.
+        torch_classes: "dtype" and "qscheme" -> the class of torch's constants that `isinstance` finds ours to be; their
+            names are then printed and saved as torch's. `compat` fills it.
         prepare, prepare_qat, convert: the workflows of `zeropoint.eager`, which modules made of others run on
             themselves.
     """
@@ -41,6 +44,7 @@ class Context:
     refuses_unquantizable: bool = True
     moves_values: Callable[[str], bool] = lambda name: False
     converted_graph: Callable[[Any], fx.GraphModule | None] = lambda model: None
+    torch_classes: Mapping[str, type] = field(default_factory=dict)
     prepare: Callable[..., Any] = _absent
     prepare_qat: Callable[..., Any] = _absent
     convert: Callable[..., Any] = _absent

@@ -74,7 +74,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     print(plain_table(header, rows))
 
 
-def quantized_of(ways: Iterable[str]) -> str:
+def quantized_of(precisions: Iterable[str]) -> str:
     """How many operators of a model are quantized: those whose way, a row of `summary()`, is not float32.
 
     Commands, reports and pages count with this function. Steps of a program are fewer: one may stand for several.
@@ -83,8 +83,8 @@ def quantized_of(ways: Iterable[str]) -> str:
         >>> quantized_of(["int8", "int8 weights", "float32"])
         '2 of 3'
     """
-    ways = list(ways)
-    return f"{sum(way != 'float32' for way in ways)} of {len(ways)}"
+    precisions = list(precisions)
+    return f"{sum(precision != 'float32' for precision in precisions)} of {len(precisions)}"
 
 
 def readable_bytes(count: int) -> str:

@@ -76,7 +76,7 @@ def test_a_recipe_with_ranges_of_each_call_is_nearer_with_it_and_deploys_the_sam
         zeropoint.compare(made.graph, made.quantized, data[3:], progress=False).sqnr for made in (plain, smooth)
     )
     assert after > before + 1  # dB
-    assert {row.way for row in smooth.quantized.summary().rows if row.path in paths} >= {"int8, dynamic"}
+    assert {row.precision for row in smooth.quantized.summary().rows if row.path in paths} >= {"int8, dynamic"}
     program = zeropoint.compile(smooth.quantized, (data[0],))
     assert torch.equal(program(data[3]), smooth.quantized(data[3]))
 

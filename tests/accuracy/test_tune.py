@@ -97,7 +97,7 @@ def test_layers_are_computed_otherwise_where_int8_is_not_enough():
     found = tuned(target=60.0)
     assert found.met
     assert found.front is not None
-    assert {way for _, way in found.recipe.ways} & {"float", "int8 weights"}
+    assert {way for _, way in found.recipe.precisions} & {"float", "int8 weights"}
     assert found.front.points[0].milliseconds <= found.front.points[-1].milliseconds
     assert "SQNR" in str(found.front)
 
@@ -116,7 +116,7 @@ def test_a_spent_budget_stops_with_the_best_so_far():
     assert found.note == "the budget is spent"
 
 
-def test_without_a_target_dear_algorithms_get_no_more_time_than_the_cheap_ones_took(monkeypatch):
+def test_without_a_target_slow_algorithms_get_no_more_time_than_the_cheap_ones_took(monkeypatch):
     given, make = {}, Bench.make
 
     def made(self, recipe, seconds):
@@ -127,10 +127,10 @@ def test_without_a_target_dear_algorithms_get_no_more_time_than_the_cheap_ones_t
     monkeypatch.setattr(importlib.import_module("zeropoint.accuracy.tune"), "_LEAST", 0.25)
     data = batches()
     found = zeropoint.tune(spread_network(), (data[0],), data, progress=False)
-    cheap = sum(trial.seconds for trial in found.trials if not trial.recipe.is_dear)
-    dear = [seconds for recipe, seconds in given.items() if recipe.is_dear]
-    assert len(dear) == 2
-    assert all(seconds == pytest.approx(max(cheap, 0.25)) for seconds in dear)
+    cheap = sum(trial.seconds for trial in found.trials if not trial.recipe.is_slow)
+    slow = [seconds for recipe, seconds in given.items() if recipe.is_slow]
+    assert len(slow) == 2
+    assert all(seconds == pytest.approx(max(cheap, 0.25)) for seconds in slow)
 
 
 def test_the_metric_may_be_a_function_of_a_model():
@@ -265,7 +265,7 @@ OPTIONS = (
 )
 def test_the_quickest_choice_within_an_error_is_exact(limit, ways):
     point = choose(OPTIONS, limit)
-    assert dict(point.ways) == ways
+    assert dict(point.precisions) == ways
     assert point.error <= limit
 
 
@@ -282,17 +282,17 @@ def test_the_front_has_no_point_that_another_beats():
 def test_every_layer_is_measured_in_every_way_it_has():
     data = batches()
     front = precision_front(Bench(spread_network(), (data[0],), data), progress=False)
-    ways = {path: {o.way for o in front.options if o.path == path} for path in ("0", "2", "4")}
+    ways = {path: {o.precision for o in front.options if o.path == path} for path in ("0", "2", "4")}
     everything = {"int8", "int8 dynamic", "int8 twice", "int8 weights", "int4 weights", "float16 weights", "float"}
     assert ways == {"0": everything, "2": everything, "4": everything}
-    of_second = {o.way: o for o in front.options if o.path == "2"}
+    of_second = {o.precision: o for o in front.options if o.path == "2"}
     assert of_second["float"].error == 0.0
     assert of_second["int4 weights"].error > of_second["int8 weights"].error > 0.0
     assert of_second["int8"].nbytes < of_second["float"].nbytes
     assert all(o.milliseconds > 0 for o in front.options)
 
 
-def test_ranges_of_each_call_are_tried_before_what_is_dear():
+def test_ranges_of_each_call_are_tried_before_what_is_slow():
     # The batch that judges is a hundred times as large as those of the calibration: no range of theirs fits it.
     data, model = (
         [*batches(3), 100 * batches(1)[0]],
@@ -302,7 +302,7 @@ def test_ranges_of_each_call_are_tried_before_what_is_dear():
     assert found.met
     assert found.front is not None  # whether some layers need no ranges of each call
     first = next(trial for trial in found.trials if trial.metric >= 30)
-    assert first.recipe.ways == (("0", "int8 dynamic"), ("2", "int8 dynamic"))
+    assert first.recipe.precisions == (("0", "int8 dynamic"), ("2", "int8 dynamic"))
     assert not {"gptq", "adaround"} & {*first.recipe.algorithms}
     assert torch.equal(found.program(data[3]), found.model(data[3]))
 
@@ -331,14 +331,14 @@ def test_products_of_attention_are_chosen_too():
     model, data = Block().eval(), [torch.randn(2, 6, 16) for _ in range(2)]
     bench = Bench(model, (data[0],), data)
     front = precision_front(bench, progress=False)
-    products = {o.way: o for o in front.options if o.path == "attention:products"}
+    products = {o.precision: o for o in front.options if o.path == "attention:products"}
     assert set(products) == {"int8", "int8 dynamic", "float"}
     assert products["int8"].error > products["float"].error == 0.0
     rows = bench.make(Recipe((), (("attention:products", "float"),))).quantized.summary().rows
-    assert {row.way for row in rows if row.operator == "matmul"} == {"float32"}
-    assert {row.way for row in rows if row.operator == "linear"} == {"int8"}
+    assert {row.precision for row in rows if row.operator == "matmul"} == {"float32"}
+    assert {row.precision for row in rows if row.operator == "linear"} == {"int8"}
     best = min(front.points, key=lambda point: point.error)
-    assert dict(best.ways)["attention:products"] == "float"
+    assert dict(best.precisions)["attention:products"] == "float"
 
 
 def test_advice_says_when_ranges_stop_moving():
@@ -410,7 +410,7 @@ def test_a_target_far_away_is_met_by_mixed_precision_without_what_cannot_reach_i
         model.hard.weight[:, 0] *= 1e-5
     found = zeropoint.tune(model, (data[0],), data, target=40.0, progress=False)
     assert found.met
-    assert dict(found.recipe.ways)["hard"] != "int8"
+    assert dict(found.recipe.precisions)["hard"] != "int8"
     tried = {name for trial in found.trials for name in trial.recipe.algorithms}
     assert not {"ranges", "scaling", "adaround"} & tried
     assert torch.equal(found.program(data[1]), found.model(data[1]))
@@ -420,7 +420,7 @@ def test_a_target_far_away_is_met_by_mixed_precision_without_what_cannot_reach_i
 def test_errors_of_all_layers_at_once_are_those_of_one_layer_at_a_time(way):
     data, model = batches(), nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4))
     bench = Bench(model.eval(), (data[0],), data[:1])
-    options = {o.path: o for o in precision_front(bench, progress=False).options if o.way == way}
+    options = {o.path: o for o in precision_front(bench, progress=False).options if o.precision == way}
     assert set(options) == {"0", "2", "4"}
     ways = () if way == "int8" else tuple((path, way) for path in options)
     prepared = bench.calibrated(Recipe((), ways))[1]

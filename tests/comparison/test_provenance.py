@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import zeropoint
-from zeropoint.graph.provenance import identity, meaning
+from zeropoint.graph.provenance import identity, represented
 from zeropoint.graph.workflow import float_graph
 
 
@@ -121,7 +121,7 @@ def test_what_a_node_holds_stays_with_it(how: str) -> None:
         torch.save(quantized, file)
         file.seek(0)
         quantized = torch.load(file, weights_only=False)
-    held = [m.value for n in quantized.graph_module.graph.nodes if (m := meaning(n)) and n.op == "call_function"]
+    held = [m.value for n in quantized.graph_module.graph.nodes if (m := represented(n)) and n.op == "call_function"]
     assert {("shared", "linear", 0), ("shared", "linear", 1)} <= {(v.path, v.call, v.place) for v in held}
     known = {identity(n) for n in float_graph(model, (batch(),)).graph.nodes}
     assert set(held) <= known

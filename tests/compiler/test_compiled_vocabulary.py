@@ -295,7 +295,7 @@ def test_the_parts_of_what_pytorch_composes_stay_float() -> None:
     ).eval()
     x = inputs[0].reshape(1, 1, 4, 4, 6)
     quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
-    found = {row.operator: row.way for row in quantized.summary().rows}
+    found = {row.operator: row.precision for row in quantized.summary().rows}
     assert {way for operator, way in found.items() if operator != "conv3d"} == {"float32"}
     assert found["conv3d"] == "int8"
     assert torch.equal(zeropoint.compile(quantized, (x,))(x), quantized(x))

@@ -46,7 +46,7 @@ def test_both_products_of_attention_are_computed_on_integers(spelling: str) -> N
     model, x = Attention(spelling).eval(), torch.randn(2, 10, 32)
     quantized = zeropoint.to_int8(model, (x,), mode="dynamic", policy=Policy(products="int8"), progress=False)
     assert _products(quantized) == ["zeropoint.matmul_dynamic.default"] * 2
-    ways = [row.way for row in quantized.summary().rows if row.operator in ("matmul", "bmm")]
+    ways = [row.precision for row in quantized.summary().rows if row.operator in ("matmul", "bmm")]
     assert ways == ["int8, dynamic"] * 2
     program = zeropoint.compile(quantized, (x,))
     for given in (x, torch.randn(3, 17, 32)):

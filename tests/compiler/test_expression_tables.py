@@ -88,7 +88,7 @@ def test_a_rule_of_its_own_goes_before_the_expression() -> None:
     ways = []
     for given in (None, rules):
         graph = zeropoint.to_int8(model, (x,), [x], given, progress=False)
-        ways.append([row.way for row in graph.summary().rows if row.operator == "mul"])
+        ways.append([row.precision for row in graph.summary().rows if row.operator == "mul"])
     assert ways == [["float32"] * 2, ["int8"] * 2]
 
 

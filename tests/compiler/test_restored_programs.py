@@ -138,7 +138,7 @@ def test_a_table_does_not_give_its_scale_to_what_it_reads(tmp_path: Path) -> Non
     zeropoint.export_onnx(program, None, tmp_path / "model.onnx")
     again = zeropoint.from_onnx(tmp_path / "model.onnx", (x,))
     assert torch.equal(again(x), program(x))
-    assert [row.way for row in again.summary().of("linear")] == ["int8", "int8"]  # what a table gives is rounded
+    assert [row.precision for row in again.summary().of("linear")] == ["int8", "int8"]  # what a table gives is rounded
     assert torch.equal(zeropoint.compile(again, (x,))(x), program(x))
 
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import zeropoint
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.quantized import FloatFunctional
-from zeropoint.nn.simulated_tensor import Standing, has_standing, plain
+from zeropoint.nn.simulated_tensor import SimulatedTensor, has_standing, plain
 
 CONV = nn.Conv2d(4, 4, 3, padding=1)
 
@@ -236,6 +236,6 @@ def test_nobody_outside_sees_the_stand_ins(x: Tensor) -> None:
     seen = []
     prepared[1].register_forward_hook(lambda module, args, output: seen.append(type(output)))
     assert type(prepared(x)) is Tensor
-    assert seen == [Standing]
-    assert has_standing([{"a": torch.ones(1).as_subclass(Standing)}])
-    assert type(plain({"a": [torch.ones(1).as_subclass(Standing)]})["a"][0]) is Tensor
+    assert seen == [SimulatedTensor]
+    assert has_standing([{"a": torch.ones(1).as_subclass(SimulatedTensor)}])
+    assert type(plain({"a": [torch.ones(1).as_subclass(SimulatedTensor)]})["a"][0]) is Tensor

@@ -66,7 +66,7 @@ def test_mask_does_not_take_the_steps_of_the_scores():
     mask = torch.zeros(2, 6, 6)
     mask[:, :, 4:] = -1e4
     quantized = zeropoint.to_int8(model, (x, mask), [(x, mask)], progress=False)
-    assert quantized.summary().of("add")[0].way == "float32"
+    assert quantized.summary().of("add")[0].precision == "float32"
     with torch.no_grad():
         assert steps_between(quantized(x, mask), model(x, mask)) <= 4
 
@@ -123,7 +123,7 @@ def test_a_model_in_other_floats_computes_in_float32(dtype: torch.dtype, mode: s
     for given in (x, x.to(dtype)):  # weights, or inputs too
         data = {"calibration": [given]} if mode == "static" else {}
         quantized = zeropoint.to_int8(model, (given,), mode=mode, progress=False, **data)
-        assert [row.way[:4] for row in quantized.summary().of("linear")] == ["int8", "int8"]
+        assert [row.precision[:4] for row in quantized.summary().of("linear")] == ["int8", "int8"]
         assert (quantized(given) - exact(x)).norm() < 0.03 * exact(x).norm()
         assert quantized(given).dtype == torch.float32
         program = zeropoint.compile(quantized, (x,))
@@ -166,7 +166,7 @@ def test_both_sides_of_a_condition_are_quantized_and_compiled() -> None:
     torch.manual_seed(0)
     model, x = Condition().eval(), torch.randn(16, 8)
     quantized = zeropoint.to_int8(model, (x,), [x, x + 1, x - 1], progress=False)
-    assert sum(row.operator == "linear" and row.way == "int8" for row in quantized.summary().rows) == 2
+    assert sum(row.operator == "linear" and row.precision == "int8" for row in quantized.summary().rows) == 2
     program = zeropoint.compile(quantized, (x,))
     for given in (x + 1, x - 1):
         expected = model(given)

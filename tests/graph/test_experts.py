@@ -58,7 +58,7 @@ def test_the_experts_are_a_layer_on_integers_and_the_program_gives_the_same_byte
     quantized = zeropoint.to_int8(model, (batches[0],), mode=mode, policy=policy, progress=False, **data)
     layers = [row for row in quantized.summary().rows if row.operator == "linear"]
     assert len(layers) == 2  # the experts and the router
-    assert all(row.way.startswith("int8") for row in layers)
+    assert all(row.precision.startswith("int8") for row in layers)
     program = zeropoint.compile(quantized, (batches[0],))
     for x in (batches[1], torch.cat(batches), batches[2][:1]):
         expected = model(x).detach()
@@ -139,4 +139,4 @@ def test_scores_that_decide_which_experts_are_asked_are_not_rounded() -> None:
     x = torch.cat(batches)
     agree = float((quantized(x)[1][:, 0] == model(x)[1][:, 0]).float().mean())
     assert agree > 0.95  # with rounded probabilities 0.905
-    assert next(row.way for row in quantized.summary().rows if row.operator == "softmax") == "float32"
+    assert next(row.precision for row in quantized.summary().rows if row.operator == "softmax") == "float32"

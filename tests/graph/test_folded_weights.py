@@ -44,7 +44,7 @@ def test_layers_with_computed_weights_are_quantized_and_compiled(model: nn.Modul
     quantized = zeropoint.to_int8(model.eval(), (x,), [(x,)], progress=False)
     layers = [row for row in quantized.summary().rows if row.operator in ("linear", "conv2d")]
     assert layers
-    assert all(row.way.startswith("int8") for row in layers)
+    assert all(row.precision.startswith("int8") for row in layers)
     program = zeropoint.compile(quantized, (x,))
     with torch.no_grad():
         for found, expected in zip(_list(program(x)), _list(quantized(x)), strict=True):

@@ -78,7 +78,7 @@ def test_rules_name_a_layer_as_the_model_does() -> None:
     model, x = _Named("code", "module").eval(), torch.randn(3, 4)
     mapping = zeropoint.get_default_qconfig_mapping().set_module_name("code", None)
     rows = zeropoint.to_int8(model, (x,), [x], mapping, progress=False).summary().rows
-    assert {row.path: row.way for row in rows if row.operator == "linear"} == {"first": "int8", "code": "float32"}
+    assert {row.path: row.precision for row in rows if row.operator == "linear"} == {"first": "int8", "code": "float32"}
 
 
 def test_new_names_are_free() -> None:

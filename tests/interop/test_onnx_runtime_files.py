@@ -108,4 +108,4 @@ def test_summaries_call_layers_by_their_names(name: str, kind: str, tmp_path: Pa
     write, model_name, options, layers = FILES[name]
     summary = zeropoint.from_onnx(write(model_name, tmp_path, *options), case(model_name).example).summary()
     assert summary.counts()[kind] == layers
-    assert {row.operator for row in summary.rows if row.way == kind} <= {"conv2d", "linear"}
+    assert {row.operator for row in summary.rows if row.precision == kind} <= {"conv2d", "linear"}

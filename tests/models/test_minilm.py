@@ -39,7 +39,7 @@ def dynamic(model, tokens):
 
 def test_dynamic_similarities_are_within_two_hundredths(model, tokens):
     quantized = dynamic(model, tokens)
-    assert sum(r.operator == "linear" and r.way == "int8, dynamic" for r in quantized.summary().rows) == 36
+    assert sum(r.operator == "linear" and r.precision == "int8, dynamic" for r in quantized.summary().rows) == 36
     error = error_of_similarities(quantized, model, tokens(SENTENCES))
     print(f"MiniLM, dynamic: similarities within {error:.4f} of float")
     assert error <= 0.02
@@ -53,7 +53,7 @@ def static(model, tokens):
 
 def test_static_similarities_are_within_two_hundredths_with_integers_in_every_layer_and_product(model, tokens):
     quantized, error = static(model, tokens)
-    heavy = [r.way for r in quantized.summary().rows if r.operator in ("linear", "matmul")]
+    heavy = [r.precision for r in quantized.summary().rows if r.operator in ("linear", "matmul")]
     print(f"MiniLM, static: similarities within {error:.4f} of float")
     assert heavy == ["int8"] * 48
     assert error <= 0.02

@@ -63,8 +63,8 @@ def cosines(encoder, mode: str, mapping=None) -> torch.Tensor:
     calibration = [spectrograms(range(4), 160), spectrograms(range(4, 8), 160)] if mode == "static" else None
     example = (spectrograms(range(2), 160),)
     quantized = zeropoint.to_int8(encoder, example, calibration, qconfig=mapping, mode=mode, progress=False)
-    assert quantized.summary().of("linear")[0].way.startswith("int8")
-    ways = [row.way for row in quantized.summary().of("quantized_lstm")]
+    assert quantized.summary().of("linear")[0].precision.startswith("int8")
+    ways = [row.precision for row in quantized.summary().of("quantized_lstm")]
     if mapping is None:
         assert ways == ["float16 weights", "int8, dynamic"]
         assert quantized.summary().of("quantized_lstm")[0].reason.startswith("layer 0: 8 bits would leave")

@@ -96,6 +96,6 @@ def test_state_methods_and_exceptions_are_kept(detector, mode):
 def test_the_rate_that_calibration_did_not_hear_stays_float(detector):
     made = zeropoint.quantize_jit(detector, STATIC, probabilities, ())
     rows = [row for row in zeropoint.summary(made).rows if row.path.startswith("_model_8k")]
-    assert "int8" not in {row.way for row in rows}
+    assert "int8" not in {row.precision for row in rows}
     assert "calibration did not reach it" in {row.reason for row in rows}
     assert (probabilities(made, 8000) - probabilities(detector, 8000)).abs().max() <= 0.05

@@ -37,7 +37,7 @@ def test_pitch_of_a_glide_is_within_five_cents(capacity, mode, monkeypatch):
     quantized = zeropoint.to_int8(model, (x[:2],), calibration, mode=mode, progress=False)
     heavy = [row for row in quantized.summary().rows if row.operator in ("conv2d", "linear")]
     assert len(heavy) == 7
-    assert all(row.way.startswith("int8") for row in heavy)
+    assert all(row.precision.startswith("int8") for row in heavy)
     with torch.no_grad():
         cents = 1200 * torch.log2(pitch(quantized(x)) / pitch(model(x))).abs()
     print(f"torchcrepe {capacity}, {mode}: {cents.max():.2f} cents at most, {cents.median():.2f} in the middle")

@@ -21,7 +21,9 @@ def test_the_network_of_silero_is_within_two_hundredths_with_every_layer_in_int8
     dynamic = dynamic_layers(bench)
     plain = bench.make(Recipe((), dynamic)).quantized
     tuned = bench.make(Recipe(("smooth", "gptq"), dynamic)).quantized
-    heavy = [row.way for row in tuned.summary().rows if row.operator.startswith(("conv", "linear", "quantized_lstm"))]
+    heavy = [
+        row.precision for row in tuned.summary().rows if row.operator.startswith(("conv", "linear", "quantized_lstm"))
+    ]
     assert len(heavy) == 7
     assert all(way.startswith("int8") for way in heavy)
     print(f"silero-vad, int8 dynamic: {-case.score(plain):.4f} from float at most, tuned {-case.score(tuned):.4f}")

@@ -18,7 +18,7 @@ from zeropoint import _native, runtime
 from zeropoint.compiler.program_builder import Input, ProgramBuilder
 from zeropoint.numerics.affine import (
     Beyond,
-    Spelling,
+    RoundingVariant,
     WayBack,
     dequantize,
     fake_quantize,
@@ -114,13 +114,13 @@ def quantize_case() -> Outputs:
     for x, block in layouts():
         scale, zero_point = parameters(x, block)
         for dtype, (qmin, qmax) in INTEGERS.items():
-            for spelling in Spelling:
-                limits = {"qmin": qmin, "qmax": qmax, "dtype": dtype, "spelling": spelling}
+            for variant in RoundingVariant:
+                limits = {"qmin": qmin, "qmax": qmax, "dtype": dtype, "variant": variant}
                 outputs.append(quantize(x, scale, zero_point, block, **limits))
                 outputs.append(quantize_tensor(x, 0.1, 3, **limits))
-            for spelling in (Spelling.split, Spelling.joined):
+            for variant in (RoundingVariant.split, RoundingVariant.joined):
                 outputs.append(
-                    quantize(x, scale.double(), zero_point, block, qmin=qmin, qmax=qmax, dtype=dtype, spelling=spelling)
+                    quantize(x, scale.double(), zero_point, block, qmin=qmin, qmax=qmax, dtype=dtype, variant=variant)
                 )
     return outputs
 

@@ -1,4 +1,4 @@
-"""The mathematics against PyTorch's quantized tensors: every spelling where PyTorch uses it."""
+"""The mathematics against PyTorch's quantized tensors: every variant where PyTorch uses it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from strategies import (
 
 import zeropoint
 from zeropoint.numerics import affine, blocks
-from zeropoint.numerics.affine import Spelling
+from zeropoint.numerics.affine import RoundingVariant
 
 EIGHT_BIT = (zeropoint.quint8, zeropoint.qint8)
 ALL = (*EIGHT_BIT, zeropoint.qint32)
@@ -54,7 +54,7 @@ def test_fused_is_quantize_per_tensor_to_8_bits(isa, dtype, data):
     scale = data.draw(scales())
     x = lay_out(numbers(data.draw(seeds), data.draw(shapes()), scale), data.draw(layouts))
     zero_point = data.draw(st.integers(dtype.qmin, dtype.qmax))
-    q = affine.quantize_tensor(x, scale, zero_point, **target(dtype), spelling=Spelling.fused)
+    q = affine.quantize_tensor(x, scale, zero_point, **target(dtype), variant=RoundingVariant.fused)
     assert_same(q, torch.quantize_per_tensor(x, scale, zero_point, torch_dtype(dtype)).int_repr())
     assert_laid_out_like(q, x)
 
@@ -64,17 +64,17 @@ def test_saturating_is_quantize_per_tensor_to_qint32(isa, data):
     scale = data.draw(scales())
     x = numbers(data.draw(seeds), data.draw(shapes()), scale)
     zero_point = data.draw(st.one_of(st.integers(-300, 300), st.sampled_from([-(2**31), 2**24 + 1, 2**31 - 1])))
-    q = affine.quantize_tensor(x, scale, zero_point, **target(zeropoint.qint32), spelling=Spelling.saturating)
+    q = affine.quantize_tensor(x, scale, zero_point, **target(zeropoint.qint32), variant=RoundingVariant.saturating)
     assert_same(q, torch.quantize_per_tensor(x, scale, zero_point, torch.qint32).int_repr())
 
 
 @pytest.mark.parametrize("special", [float("nan"), float("inf"), -float("inf")], ids=str)
 @pytest.mark.parametrize("dtype", ALL, ids=repr)
 def test_special_values_are_the_same_at_every_position(isa, dtype, special):
-    spelling = Spelling.saturating if dtype.bits == 32 else Spelling.fused
+    variant = RoundingVariant.saturating if dtype.bits == 32 else RoundingVariant.fused
     for length in (1, 3, 8, 15, 32, 33, 65, 130):
         x = torch.full((length,), special)
-        q = affine.quantize_tensor(x, 0.5, 3, **target(dtype), spelling=spelling)
+        q = affine.quantize_tensor(x, 0.5, 3, **target(dtype), variant=variant)
         assert_same(q, torch.quantize_per_tensor(x, 0.5, 3, torch_dtype(dtype)).int_repr())
         if special != special and dtype.bits == 8:
             assert q.eq(dtype.qmax).all()
@@ -82,11 +82,11 @@ def test_special_values_are_the_same_at_every_position(isa, dtype, special):
 
 @pytest.mark.parametrize("dtype", EIGHT_BIT, ids=repr)
 def test_every_tie_is_the_oracle_s(isa, dtype):
-    """The three spellings differ here and only here."""
+    """The three variants differ here and only here."""
     for scale in (1.0, 0.5, 0.1, 1 / 3, 0.0078125, 3.7):
         x = (torch.arange(-600, 600).to(torch.float32) + 0.5) * scale
         for zero_point in (dtype.qmin, 0, 1, 2, 3, dtype.qmax):
-            q = affine.quantize_tensor(x, scale, zero_point, **target(dtype), spelling=Spelling.fused)
+            q = affine.quantize_tensor(x, scale, zero_point, **target(dtype), variant=RoundingVariant.fused)
             assert_same(q, torch.quantize_per_tensor(x, scale, zero_point, torch_dtype(dtype)).int_repr())
 
 
@@ -132,7 +132,7 @@ def test_saturating_is_quantize_per_channel(isa, dtype, data):
         zero_point,
         blocks.per_channel(shape, axis),
         **target(dtype),
-        spelling=Spelling.saturating,
+        variant=RoundingVariant.saturating,
     )
     assert_same(q, per_channel_oracle(x, scale, zero_point, axis, dtype))
     assert_laid_out_like(q, x)
@@ -146,7 +146,7 @@ def test_wrapping_is_quantize_per_channel_with_float_zero_points(isa, dtype, dat
     zero_point = zero_point_list(data.draw(seeds), shape[axis], torch.float32)
     x = lay_out(numbers(data.draw(seeds), shape, scale.view(sides)), data.draw(layouts))
     q = affine.quantize(
-        x, scale, zero_point, blocks.per_channel(shape, axis), **target(dtype), spelling=Spelling.wrapping
+        x, scale, zero_point, blocks.per_channel(shape, axis), **target(dtype), variant=RoundingVariant.wrapping
     )
     assert_same(q, per_channel_oracle(x, scale, zero_point, axis, dtype))
     assert_laid_out_like(q, x)
@@ -217,9 +217,9 @@ def test_one_nan_anywhere_makes_the_range_nan(isa, position):
 # -------------------------------------------------------------------------------- both bodies of each function
 
 
-@pytest.mark.parametrize("spelling", [Spelling.split, Spelling.joined], ids=lambda s: s.name)
+@pytest.mark.parametrize("variant", [RoundingVariant.split, RoundingVariant.joined], ids=lambda s: s.name)
 @given(data=st.data())
-def test_the_formula_for_other_devices_is_the_kernel(isa, spelling, data):
+def test_the_formula_for_other_devices_is_the_kernel(isa, variant, data):
     """float64 inputs take the formula; of float32 values with float64 scales the kernel makes the same."""
     shape, axis, sides = data.draw(channel_shapes())
     scale = data.draw(scale_lists(shape[axis], torch.float64))
@@ -227,6 +227,6 @@ def test_the_formula_for_other_devices_is_the_kernel(isa, spelling, data):
     x = numbers(data.draw(seeds), shape, scale.view(sides))
     block = blocks.per_channel(shape, axis)
     for dtype in ALL:
-        kernel = affine.quantize(x, scale, zero_point, block, **target(dtype), spelling=spelling)
-        formula = affine.quantize(x.to(torch.float64), scale, zero_point, block, **target(dtype), spelling=spelling)
+        kernel = affine.quantize(x, scale, zero_point, block, **target(dtype), variant=variant)
+        formula = affine.quantize(x.to(torch.float64), scale, zero_point, block, **target(dtype), variant=variant)
         assert_same(kernel, formula)

@@ -42,7 +42,7 @@ def test_its_parts_give_what_pytorch_gives(model: nn.Module, x: Tensor) -> None:
 
 def test_its_products_are_computed_on_integers_and_compiled(model: nn.Module, x: Tensor) -> None:
     made = zeropoint.to_int8(model, (x,), [x], progress=False)
-    ways = {row.operator: row.way for row in made.summary().rows if row.path == "both"}
+    ways = {row.operator: row.precision for row in made.summary().rows if row.path == "both"}
     assert ways == {"linear": "int8", "matmul": "int8"} | ({"add": "int8"} if model.both.bias is not None else {})
     assert steps_between(made(x), model(x)) <= STEPS
     assert torch.equal(zeropoint.compile(made, (x,))(x), made(x))

@@ -74,7 +74,7 @@ def test_export_and_program() -> None:
     model, x = model_and_data()
     made = zeropoint.to_int8(model, (x,), [x], progress=False)
     assert "zeropoint.lookup.default" in targets(made.graph_module)
-    assert made.summary().of("wave")[0].way == "int8"
+    assert made.summary().of("wave")[0].precision == "int8"
     assert_close(made, model, x)
     program = zeropoint.compile(made, (x,))
     assert torch.equal(program(x), made(x))

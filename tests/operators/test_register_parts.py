@@ -113,7 +113,7 @@ def test_a_quantized_module_of_the_user_takes_the_place_of_the_float_one() -> No
 def test_export_and_program() -> None:
     model, x = model_and_data()
     made = zeropoint.to_int8(model, (x,), [x], progress=False)
-    ways = {(row.path, row.operator): row.way for row in made.summary().rows}
+    ways = {(row.path, row.operator): row.precision for row in made.summary().rows}
     assert ways["mix", "linear"] == ways["gate", "mul"] == ways["gate", "sigmoid"] == "int8"
     assert_close(made, model, x)
     assert_program(made, x)
@@ -149,7 +149,7 @@ def test_stays_float_where_its_qconfig_is_none() -> None:
     model, x = model_and_data()
     mapping = zeropoint.get_default_qconfig_mapping("native").set_module_name("gate", None)
     made = zeropoint.to_int8(model, (x,), [x], qconfig=mapping, progress=False)
-    assert {row.way for row in made.summary().rows if row.path == "gate"} == {"float32"}
+    assert {row.precision for row in made.summary().rows if row.path == "gate"} == {"float32"}
     assert_program(made, x)
 
 
@@ -161,7 +161,7 @@ def test_rules_for_it_or_for_one_of_its_parts_act(rule: Any, in_float: set[str])
     mapping = zeropoint.get_default_qconfig_mapping("native").set_object_type(rule, None)
     made = zeropoint.to_int8(model, (x,), [x], qconfig=mapping, progress=False)
     gated = [row for row in made.summary().rows if row.path == "gate"]
-    assert {row.operator for row in gated if row.way == "float32"} == in_float
+    assert {row.operator for row in gated if row.precision == "float32"} == in_float
 
 
 def test_an_unknown_form_is_refused() -> None:

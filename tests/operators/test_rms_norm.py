@@ -61,7 +61,7 @@ def test_program_gives_the_bytes_of_the_graph(shape: tuple[int, ...], options: d
     torch.manual_seed(0)
     model, x = Block(shape, **options).eval(), torch.randn(3, 5, 16)
     made = zeropoint.to_int8(model, (x,), [x], progress=False)
-    assert made.summary().of("rms_norm")[0].way == "float32"
+    assert made.summary().of("rms_norm")[0].precision == "float32"
     assert torch.equal(zeropoint.compile(made, (x,))(x), made(x))
 
 

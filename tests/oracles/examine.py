@@ -125,7 +125,7 @@ def _examine(case: Case, call: Call, found: dict[str, Any]) -> None:
         found["compiled"] = True
     except Exception as error:
         _worse(found, _verdict_of(error, case), f"compile: {_described(error)}")
-    integers = sum(row.way.startswith("int") for row in quantized.summary().rows) > 1
+    integers = sum(row.precision.startswith("int") for row in quantized.summary().rows) > 1
     rounded = case.form == BETWEEN or (integers and case.dtype in ("float32", "example"))
     for kind, given in _runs(case, inputs, rounded):
         _compare(kind, rounded, _DEFINED.get(case.name), model, quantized, program, given, found)

@@ -53,7 +53,7 @@ def test_the_summary_the_report_and_the_page_of_the_program_agree(
     made: tuple[nn.Module, zeropoint.Quantized, Tensor], tmp_path: Path
 ) -> None:
     model, quantized, x = made
-    counted = quantized_of(row.way for row in quantized.summary().rows)
+    counted = quantized_of(row.precision for row in quantized.summary().rows)
     assert counted == "8 of 9"
     findings = zeropoint.write_report(tmp_path / "report.html", model, quantized, [x], progress=False)
     assert f'Operators quantized</h3><div class="value ">{counted}<' in page(findings)

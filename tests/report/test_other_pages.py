@@ -32,7 +32,7 @@ class Net(nn.Module):
 def plan(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     path = tmp_path_factory.mktemp("plan") / "plan.html"
     rows = write_model_page(path, Net().eval(), (torch.randn(1, 3, 8, 8),), title="<Net>")
-    return path, [row.way for row in rows]
+    return path, [row.precision for row in rows]
 
 
 def test_a_model_is_drawn_as_it_would_be_quantized(plan: tuple[Path, list[str]]) -> None:
@@ -63,7 +63,7 @@ def test_the_browser_finds_operators_by_their_words(plan: tuple[Path, list[str]]
 def test_a_program_is_the_same_as_itself_and_slower_parts_come_first(tmp_path: Path) -> None:
     program = load(PROGRAMS / "residual.zpt")
     rows = write_diff_page(tmp_path / "diff.html", [program, program], ["a & b", "c"])
-    assert all(row.nbytes[0] == row.nbytes[1] and row.ways[0] == row.ways[1] for row in rows)
+    assert all(row.nbytes[0] == row.nbytes[1] and row.precisions[0] == row.precisions[1] for row in rows)
     document, complaints = seen(tmp_path / "diff.html")
     assert complaints == []
     assert "a &amp; b" in document

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zeropoint.cpu import Machine, Peaks
-from zeropoint.runtime.limits import Here, Work, limit_of
+from zeropoint.runtime.limits import Host, Work, limit_of
 from zeropoint.runtime.profile import Profile, Row
 
 MACHINE = Machine(
@@ -15,7 +15,7 @@ PEAKS = Peaks(
     macs={"avx2": 100e9, "vnni": 200e9}, float_macs=50e9, l1=200e9, l2=100e9, l3=50e9, memory=20e9, all_memory=40e9,
     hand_over=0.3e-6, wake=20e-6,
 )  # fmt: skip
-ONE, FOUR = Here(1, MACHINE, PEAKS), Here(4, MACHINE, PEAKS)
+ONE, FOUR = Host(1, MACHINE, PEAKS), Host(4, MACHINE, PEAKS)
 MB = 1 << 20
 
 
@@ -46,7 +46,7 @@ def work(seconds: float, macs: float = 0.0, stored: int = 0, moved: int = 0, all
         ("compute", ONE, work(2e-3, 0.0, 0, 2 * MB)),
     ],
 )
-def test_what_limits_a_step(kind: str, here: Here, step: Work) -> None:
+def test_what_limits_a_step(kind: str, here: Host, step: Work) -> None:
     assert limit_of(step, here).kind == kind
 
 
@@ -58,12 +58,12 @@ def test_shares_are_of_all_threads() -> None:
 
 
 def test_hyperthreads_do_not_add_to_the_peak() -> None:
-    one_core = Here(2, Machine(32 << 10, MB, 32 * MB, 2, 2, 1, 2, "test"), PEAKS)
+    one_core = Host(2, Machine(32 << 10, MB, 32 * MB, 2, 2, 1, 2, "test"), PEAKS)
     assert limit_of(work(1e-3, 100e6), one_core).of_peak == pytest.approx(0.5)
 
 
 def test_a_cpu_without_figures_has_no_peak() -> None:
-    unknown = Here(1, MACHINE, Peaks({}, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
+    unknown = Host(1, MACHINE, Peaks({}, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
     found = limit_of(Work(1e-3, 1e6, 0.0, 1000, 1000, 1000), unknown)
     assert (found.of_peak, found.of_reading) == (None, 0.0)
 

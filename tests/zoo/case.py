@@ -150,7 +150,7 @@ def _of_torch_ao(
 def _share(summary: Any) -> dict[str, Any]:
     """How many of the layers and matrix products are computed on integers."""
     heavy = [row for row in summary.rows if row.operator in BY_NAME and BY_NAME[row.operator].heavy]
-    integers = [row for row in heavy if row.way.startswith("int")]
+    integers = [row for row in heavy if row.precision.startswith("int")]
     return {"heavy": len(heavy), "heavy_int8": len(integers)}
 
 

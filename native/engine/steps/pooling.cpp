@@ -221,7 +221,7 @@ private:
                 means[i] = static_cast<float>(exact / static_cast<double>(rows));
             }
             quantize_tensor(means, at[1], is_signed ? IntType::s8 : IntType::u8, n, static_cast<double>(s.scale),
-                            static_cast<double>(s.zero_point), Spelling::fused, static_cast<double>(low),
+                            static_cast<double>(s.zero_point), RoundingVariant::fused, static_cast<double>(low),
                             static_cast<double>(high));
         });
     }

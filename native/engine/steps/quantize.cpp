@@ -10,11 +10,11 @@ namespace zeropoint {
 namespace {
 
 // How a step rounds: "split", the default, or "fused", as quantized tensors are made. They differ at ties.
-Spelling rounding_of(StepReader& r) {
-    if (!r.has("rounding")) return Spelling::split;
+RoundingVariant rounding_of(StepReader& r) {
+    if (!r.has("rounding")) return RoundingVariant::split;
     const std::string name = r.text("rounding");
-    if (name == "split") return Spelling::split;
-    if (name == "fused") return Spelling::fused;
+    if (name == "split") return RoundingVariant::split;
+    if (name == "fused") return RoundingVariant::fused;
     r.fail("rounding '" + name + "'; it must be split or fused");
 }
 
@@ -52,7 +52,7 @@ private:
     ElementType type_;
     double scale_;
     int64_t zero_point_, low_ = 0, high_ = 255;
-    Spelling rounding_;
+    RoundingVariant rounding_;
 };
 
 // The same with a scale and a zero point for each index of an axis, which are stored.
@@ -94,7 +94,7 @@ public:
         p.emit({x.place, y.place}, [this, grid](void* const* at) {
             quantize(static_cast<const float*>(at[0]), at[1], int_type(type_), grid,
                      {scale_.data, ScalarType::f32, scale_.count()},
-                     {zero_point_.data, ScalarType::s32, zero_point_.count()}, Spelling::split,
+                     {zero_point_.data, ScalarType::s32, zero_point_.count()}, RoundingVariant::split,
                      static_cast<double>(low_), static_cast<double>(high_));
         });
     }

@@ -97,7 +97,8 @@ struct ScoreLine {
         const QuantizeRange<V, float> range(q);
         const F inverse = V::set(a.share_inverse), zero_point = V::set(static_cast<float>(a.share_zero_point));
         const auto one = [&](int64_t i) {
-            return quantize_vector<V, Spelling::split, T>(V::mul(V::load(x + i), factor), inverse, zero_point, range);
+            return quantize_vector<V, RoundingVariant::split, T>(V::mul(V::load(x + i), factor), inverse, zero_point,
+                                                                 range);
         };
         for (int64_t i = 0; i < a.columns; i += 4 * V::W)
             V::store4(to + i, one(i), one(i + V::W), one(i + 2 * V::W), one(i + 3 * V::W));

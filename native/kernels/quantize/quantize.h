@@ -1,4 +1,4 @@
-// quantize: float32 -> integers.   y = clamp(rne(x * inv) + zero_point, qmin, qmax), spelled as `Spelling` says.
+// quantize: float32 -> integers.   y = clamp(rne(x * inv) + zero_point, qmin, qmax), spelled as `RoundingVariant` says.
 #pragma once
 
 #include "kernels/types.h"
@@ -6,7 +6,7 @@
 namespace zeropoint {
 
 // inv and zero_point hold one value per grid parameter, as float or, if `wide`, as double; the arithmetic is done in
-// that type. `wide` knows the spellings split and joined only. To s32, saturating means the full range, whatever qmin
+// that type. `wide` knows the variants split and joined only. To s32, saturating means the full range, whatever qmin
 // and qmax; wrapping is for 8 bits, where float32 holds both bounds.
 // NaN gives qmax when fused, INT_MIN for s32, else 0. Beyond the range the result saturates, except that float32
 // arithmetic cannot tell 2^31 - 1 from 2^31 and PyTorch's (and our) split and joined s32 then give INT_MIN.
@@ -18,7 +18,7 @@ struct QuantizeArgs {
     const void* inv = nullptr;
     const void* zero_point = nullptr;
     bool wide = false;
-    Spelling spelling = Spelling::split;
+    RoundingVariant variant = RoundingVariant::split;
     double qmin = 0, qmax = 0;
 };
 

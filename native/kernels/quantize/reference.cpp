@@ -18,16 +18,16 @@ C clamp_keep_nan(C v, C lo, C hi) {
 template <class C>
 int32_t quantize_one(C x, C inv, C zero_point, const QuantizeArgs& a) {
     const C lo = static_cast<C>(a.qmin), hi = static_cast<C>(a.qmax);
-    switch (a.spelling) {
-        case Spelling::split: return to_int32(clamp_keep_nan(std::nearbyint(x * inv) + zero_point, lo, hi));
-        case Spelling::joined: return to_int32(clamp_keep_nan(std::nearbyint(x * inv + zero_point), lo, hi));
-        case Spelling::fused: {
+    switch (a.variant) {
+        case RoundingVariant::split: return to_int32(clamp_keep_nan(std::nearbyint(x * inv) + zero_point, lo, hi));
+        case RoundingVariant::joined: return to_int32(clamp_keep_nan(std::nearbyint(x * inv + zero_point), lo, hi));
+        case RoundingVariant::fused: {
             const C v = std::nearbyint(std::fma(x, inv, zero_point));
             return to_int32(std::isnan(v) ? hi : clamp_keep_nan(v, lo, hi));
         }
-        case Spelling::saturating:
+        case RoundingVariant::saturating:
             return to_int32(clamp_keep_nan(static_cast<double>(std::nearbyint(x * inv + zero_point)), a.qmin, a.qmax));
-        case Spelling::wrapping: {
+        case RoundingVariant::wrapping: {
             const int32_t v = low32(to_int64(std::nearbyint(x * inv + zero_point)));
             return std::clamp(v, static_cast<int32_t>(a.qmin), static_cast<int32_t>(a.qmax));
         }

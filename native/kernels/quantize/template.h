@@ -21,18 +21,18 @@ struct QuantizeRange {
 };
 
 // One vector of results in float32 arithmetic.
-template <class V, Spelling S, class T>
+template <class V, RoundingVariant S, class T>
 inline typename V::I quantize_vector(typename V::F x, typename V::F inv, typename V::F zero_point,
                                      const QuantizeRange<V, float>& r) {
-    if constexpr (S == Spelling::split) {
+    if constexpr (S == RoundingVariant::split) {
         return V::to_int(V::clamp(V::add(V::round(V::mul(x, inv)), zero_point), r.lo, r.hi));
-    } else if constexpr (S == Spelling::fused) {
+    } else if constexpr (S == RoundingVariant::fused) {
         return V::to_int(V::clamp_nan_high(V::round(V::fma(x, inv, zero_point)), r.lo, r.hi));
     } else {
         const typename V::F v = V::round(V::add(V::mul(x, inv), zero_point));
-        if constexpr (S == Spelling::saturating && sizeof(T) == 4) {
+        if constexpr (S == RoundingVariant::saturating && sizeof(T) == 4) {
             return V::flip_min(V::to_int(v), V::at_least(v, V::set(2147483648.0f)));
-        } else if constexpr (S == Spelling::wrapping) {
+        } else if constexpr (S == RoundingVariant::wrapping) {
             // Beyond int32 lies a mistake in the qparams; PyTorch's answer there is the low 32 bits, lane by lane.
             if (__builtin_expect(!V::all(V::inside(v, V::set(-2147483648.0f), V::set(2147483520.0f))), 0)) {
                 float values[V::W];
@@ -52,22 +52,22 @@ inline typename V::I quantize_vector(typename V::F x, typename V::F inv, typenam
 }
 
 // One vector of results in float64 arithmetic: two halves.
-template <class V, Spelling S>
+template <class V, RoundingVariant S>
 inline typename V::D quantize_half(typename V::D x, typename V::D inv, typename V::D zero_point,
                                    const QuantizeRange<V, double>& r) {
-    if constexpr (S == Spelling::split)
+    if constexpr (S == RoundingVariant::split)
         return V::clamp(V::add(V::round(V::mul(x, inv)), zero_point), r.lo, r.hi);
     else
         return V::clamp(V::round(V::add(V::mul(x, inv), zero_point)), r.lo, r.hi);
 }
 
-template <class V, Spelling S, class T, class P>
+template <class V, RoundingVariant S, class T, class P>
 inline typename V::I quantize_at(const float* x, int64_t i, const P& inv, const P& zero_point,
                                  const QuantizeRange<V, float>& r) {
     return quantize_vector<V, S, T>(V::load(x + i), inv.at(i), zero_point.at(i), r);
 }
 
-template <class V, Spelling S, class T, class P>
+template <class V, RoundingVariant S, class T, class P>
 inline typename V::I quantize_at(const float* x, int64_t i, const P& inv, const P& zero_point,
                                  const QuantizeRange<V, double>& r) {
     constexpr int kHalf = V::W / 2;
@@ -76,7 +76,7 @@ inline typename V::I quantize_at(const float* x, int64_t i, const P& inv, const 
                      quantize_half<V, S>(V::high(v), inv.at(i + kHalf), zero_point.at(i + kHalf), r));
 }
 
-template <class V, Spelling S, class T, class C, class P>
+template <class V, RoundingVariant S, class T, class C, class P>
 inline void quantize_block(const float* x, T* y, int64_t i, const P& inv, const P& zero_point,
                            const QuantizeRange<V, C>& r) {
     constexpr int W = V::W;
@@ -85,7 +85,7 @@ inline void quantize_block(const float* x, T* y, int64_t i, const P& inv, const 
               quantize_at<V, S, T>(x, i + 3 * W, inv, zero_point, r));
 }
 
-template <class V, Spelling S, class T, class C, class P>
+template <class V, RoundingVariant S, class T, class C, class P>
 inline void quantize_stretch(const float* x, T* y, int64_t n, const P& inv, const P& zero_point,
                              const QuantizeRange<V, C>& r) {
     constexpr int kBlock = 4 * V::W;
@@ -102,7 +102,7 @@ inline void quantize_stretch(const float* x, T* y, int64_t n, const P& inv, cons
     for (int64_t k = 0; k < left; ++k) y[i + k] = y_tail[k];
 }
 
-template <class V, Spelling S, class T, class C>
+template <class V, RoundingVariant S, class T, class C>
 void quantize_typed(const QuantizeArgs& a, int64_t begin, int64_t end) {
     const QuantizeRange<V, C> range(a);
     const C* inv = static_cast<const C*>(a.inv);
@@ -123,14 +123,16 @@ void quantize_typed(const QuantizeArgs& a, int64_t begin, int64_t end) {
 template <class V, class T>
 void quantize_to(const QuantizeArgs& a, int64_t begin, int64_t end) {
     if (a.wide)
-        return a.spelling == Spelling::split ? quantize_typed<V, Spelling::split, T, double>(a, begin, end)
-                                             : quantize_typed<V, Spelling::joined, T, double>(a, begin, end);
-    switch (a.spelling) {
-        case Spelling::split: return quantize_typed<V, Spelling::split, T, float>(a, begin, end);
-        case Spelling::joined: return quantize_typed<V, Spelling::joined, T, float>(a, begin, end);
-        case Spelling::fused: return quantize_typed<V, Spelling::fused, T, float>(a, begin, end);
-        case Spelling::saturating: return quantize_typed<V, Spelling::saturating, T, float>(a, begin, end);
-        case Spelling::wrapping: return quantize_typed<V, Spelling::wrapping, T, float>(a, begin, end);
+        return a.variant == RoundingVariant::split
+                   ? quantize_typed<V, RoundingVariant::split, T, double>(a, begin, end)
+                   : quantize_typed<V, RoundingVariant::joined, T, double>(a, begin, end);
+    switch (a.variant) {
+        case RoundingVariant::split: return quantize_typed<V, RoundingVariant::split, T, float>(a, begin, end);
+        case RoundingVariant::joined: return quantize_typed<V, RoundingVariant::joined, T, float>(a, begin, end);
+        case RoundingVariant::fused: return quantize_typed<V, RoundingVariant::fused, T, float>(a, begin, end);
+        case RoundingVariant::saturating:
+            return quantize_typed<V, RoundingVariant::saturating, T, float>(a, begin, end);
+        case RoundingVariant::wrapping: return quantize_typed<V, RoundingVariant::wrapping, T, float>(a, begin, end);
     }
 }
 

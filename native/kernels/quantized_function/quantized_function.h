@@ -2,8 +2,8 @@
 //
 //   y[y_rows[i] + c] = clamp(rne(f(x[i * columns + c]) * inv) + zero_point, lo, hi)      f as in float_function
 //
-// with every operation rounded: the bytes of float_function and then quantize (Spelling::split), which takes NaN to
-// what quantize makes of it.
+// with every operation rounded: the bytes of float_function and then quantize (RoundingVariant::split), which takes NaN
+// to what quantize makes of it.
 #pragma once
 
 #include "kernels/float_function/float_function.h"

@@ -20,7 +20,7 @@ void quantized_function_reference(const QuantizedFunctionArgs& a, int64_t begin,
     q.grid = {1, 1, a.columns, 0, nullptr};
     q.inv = &a.inv;
     q.zero_point = &zero_point;
-    q.spelling = Spelling::split;
+    q.variant = RoundingVariant::split;
     q.qmin = a.lo;
     q.qmax = a.hi;
     for (int64_t i = begin; i < end; ++i) {

@@ -32,7 +32,7 @@ private:
     }
     typename V::I at(const float* x, int64_t i) const {
         const typename V::F v = function_of<V, kFunction>(V::load(x + i * V::W));
-        return quantize_vector<V, Spelling::split, T>(v, inv_, zero_point_, range_);
+        return quantize_vector<V, RoundingVariant::split, T>(v, inv_, zero_point_, range_);
     }
 
     typename V::F inv_, zero_point_;

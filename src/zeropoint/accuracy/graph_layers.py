@@ -20,7 +20,7 @@ from zeropoint.comparison.pairs import first_tensor
 from zeropoint.graph.frontends.export import is_training
 from zeropoint.graph.passes.input_checks import free_sizes
 from zeropoint.graph.passes.recurrent_precision import split_layers
-from zeropoint.graph.provenance import Meaning, Values, meaning, origin
+from zeropoint.graph.provenance import Represented, Values, origin, represented
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.graph.workflow import Quantized, float_graph
 from zeropoint.numerics import packing
@@ -44,7 +44,7 @@ class GraphLayer(TunableLayer):
         assert weight is not None
         self.weight = weight.detach().float()
         given: Any = a["input"]
-        held = meaning(given)
+        held = represented(given)
         if held is not None and held.factors is not None:
             self.weight = self.weight * held.factors
         dims = self.weight.dim() - 2 if "stride" in floats else 0
@@ -59,7 +59,9 @@ class GraphLayer(TunableLayer):
         stored = self.integers
         self.low, self.high = (0, 15) if self._bits == 4 else (int(stored.min()), int(stored.max()))
         values = pair.quantized.values[given]
-        self.inputs = [floats_of(v, Meaning(held.value, held.scale, held.zero_point) if held else None) for v in values]
+        self.inputs = [
+            floats_of(v, Represented(held.value, held.scale, held.zero_point) if held else None) for v in values
+        ]
         self.wanted = [_tensor(value) for value in pair.floats.until(source)]
 
     def _spread(self, t: Tensor | None) -> Tensor:
@@ -122,7 +124,7 @@ class GraphLayer(TunableLayer):
 
     def run(self) -> list[Tensor]:
         walk, found = self._pair.quantized, []
-        held = meaning(self._node)
+        held = represented(self._node)
         with torch.no_grad():
             for i in range(walk.batches):
                 value = evaluate(walk.graph, self._node, {n: walk.values[n][i] for n in self._node.all_input_nodes})
@@ -195,7 +197,7 @@ def graph_layers(model: Any, quantized: Quantized, batches: Iterable[Any], memor
     values = split_alike(graph, quantized)
     sources: dict[fx.Node, fx.Node] = {}
     for node in target.graph.nodes:
-        held, integer = meaning(node), _has_integer_weight(target, node)
+        held, integer = represented(node), _has_integer_weight(target, node)
         found = values.find(held.value) if held is not None and integer else None
         recurrent = found is not None and bool({"params", "w_ih"} & arguments(found).keys())
         if found is not None and (recurrent or "weight" in arguments(layer_before_relu(found))):

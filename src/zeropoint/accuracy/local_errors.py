@@ -20,7 +20,7 @@ from zeropoint.accuracy.graph_layers import split_alike
 from zeropoint.comparison.graph_pairs import evaluate, floats_of
 from zeropoint.comparison.lockstep import most_bytes
 from zeropoint.comparison.pairs import first_tensor
-from zeropoint.graph.provenance import Identity, Meaning, Values, meaning
+from zeropoint.graph.provenance import Identity, Represented, Values, represented
 from zeropoint.graph.workflow import Quantized
 
 __all__ = ["LocalErrors", "fits"]
@@ -62,7 +62,7 @@ class LocalErrors:
         inputs, done = iter(given), set()
         for node in graph.graph.nodes:
             result = evaluate(graph, node, computed, inputs)
-            held = meaning(node)
+            held = represented(node)
             source = values.find(held.value) if held is not None and node.op == "call_function" else None
             if held is not None and source is not None:
                 if held.value in layers and source not in done:
@@ -121,7 +121,7 @@ def _run(graph: fx.GraphModule, given: list[Any]) -> dict[fx.Node, Any]:
     return values
 
 
-def _rounded(result: Any, held: Meaning, wanted: Any) -> Any:
+def _rounded(result: Any, held: Represented, wanted: Any) -> Any:
     """The float value in the form that a quantized graph has it in."""
     if isinstance(result, (list, tuple)):
         return type(result)(_rounded(part, held, right) for part, right in zip(result, wanted))

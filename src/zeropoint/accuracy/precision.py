@@ -25,10 +25,10 @@ from torch import fx
 from zeropoint.accuracy.graph_layers import inputs_of
 from zeropoint.accuracy.layers import MEMORY
 from zeropoint.accuracy.local_errors import LocalErrors, fits
-from zeropoint.accuracy.recipe import ALGORITHMS, DYNAMIC, PRODUCTS, TWICE, WAYS, Bench, Recipe, Stage
+from zeropoint.accuracy.recipe import ALGORITHMS, DYNAMIC, PRECISIONS, PRODUCTS, TWICE, Bench, Recipe, Stage
 from zeropoint.comparison.pairs import first_tensor
 from zeropoint.compiler import Unsupported, compile
-from zeropoint.graph.passes.annotate import Choice, Way
+from zeropoint.graph.passes.annotate import Choice, Precision
 from zeropoint.graph.provenance import Identity, identity, origin
 from zeropoint.graph.workflow import Prepared, Quantized, convert_graph, convert_layers
 from zeropoint.installation import install_command
@@ -42,12 +42,12 @@ __all__ = ["Front", "Option", "Point", "choose", "dynamic_layers", "precision_fr
 
 INT8 = "int8"
 _CHOSEN = {
-    INT8: Way.STATIC,
-    DYNAMIC: Way.DYNAMIC,
-    TWICE: Way.DYNAMIC,
-    "int8 weights": Way.WEIGHT,
-    "int4 weights": Way.WEIGHT_4,
-    "float16 weights": Way.HALF,
+    INT8: Precision.STATIC,
+    DYNAMIC: Precision.DYNAMIC,
+    TWICE: Precision.DYNAMIC,
+    "int8 weights": Precision.WEIGHT,
+    "int4 weights": Precision.WEIGHT_4,
+    "float16 weights": Precision.HALF,
 }
 _BATCHES = 2  # that errors are measured on, at most; one for more than so many layers
 _MANY = 24
@@ -65,7 +65,7 @@ class Option:
     """
 
     path: str
-    way: str
+    precision: str
     error: float
     milliseconds: float
     nbytes: int
@@ -75,7 +75,7 @@ class Option:
 class Point:
     """A precision for every layer, with the total error, time and size."""
 
-    ways: tuple[tuple[str, str], ...]
+    precisions: tuple[tuple[str, str], ...]
     error: float
     milliseconds: float
     nbytes: int
@@ -98,10 +98,10 @@ class Front:
         """The front of all choices of one way for each layer."""
         return cls(_front(options), tuple(options), signal)
 
-    def milliseconds(self, ways: Sequence[tuple[str, str]]) -> float:
+    def milliseconds(self, precisions: Sequence[tuple[str, str]]) -> float:
         """Of all layers, those that `ways` does not name in int8."""
-        chosen = dict(ways)
-        return sum(o.milliseconds for o in self.options if o.way == chosen.get(o.path, INT8))
+        chosen = dict(precisions)
+        return sum(o.milliseconds for o in self.options if o.precision == chosen.get(o.path, INT8))
 
     def sqnr(self, point: Point) -> float:
         """Of the output, in dB, if the errors of layers add up."""
@@ -111,7 +111,7 @@ class Front:
         """A row for each point."""
         return [
             (
-                *(str(sum(way == w for _, way in p.ways)) for w in (INT8, *WAYS)),
+                *(str(sum(precision == w for _, precision in p.precisions)) for w in (INT8, *PRECISIONS)),
                 f"{p.milliseconds:.3f}",
                 f"{p.nbytes:,}",
                 f"{self.sqnr(p):.1f}",
@@ -121,12 +121,12 @@ class Front:
 
     def described_points(self) -> tuple[tuple[float, float, str], ...]:
         """Milliseconds, dB, and in words which layers are computed how."""
-        names = ("int8", *WAYS)
+        names = ("int8", *PRECISIONS)
         return tuple(
             (
                 p.milliseconds,
                 self.sqnr(p),
-                ", ".join(f"{n} {w}" for w in names if (n := sum(v == w for _, v in p.ways))),
+                ", ".join(f"{n} {w}" for w in names if (n := sum(v == w for _, v in p.precisions))),
             )
             for p in self.points
         )
@@ -176,7 +176,7 @@ def choose(options: Sequence[Option], limit: float) -> Point | None:
         return None
     taken = [option for option, x in zip(options, solved.x) if x > 0.5]
     return Point(
-        tuple((option.path, option.way) for option in taken),
+        tuple((option.path, option.precision) for option in taken),
         sum(option.error for option in taken),
         sum(option.milliseconds for option in taken),
         sum(option.nbytes for option in taken),
@@ -204,27 +204,27 @@ def precision_front(
     layers: list[str] = []
     measured = _Measured(bench)
     options: list[Option] = []
-    before = {} if known is None else {(option.path, option.way): option for option in known.options}
-    for way in shown((INT8, *WAYS), "measuring each layer in each way", progress):
-        if known is not None and way not in _WHOLE:
-            options += [option for option in known.options if option.way == way]
+    before = {} if known is None else {(option.path, option.precision): option for option in known.options}
+    for precision in shown((INT8, *PRECISIONS), "measuring each layer in each way", progress):
+        if known is not None and precision not in _WHOLE:
+            options += [option for option in known.options if option.precision == precision]
             continue
-        ways = () if way == INT8 else tuple((path, way) for path in layers if _has(path, way))
+        precisions = () if precision == INT8 else tuple((path, precision) for path in layers if _has(path, precision))
         # Only layers in int8 have ranges that need all the data.
-        graph, prepared, _ = bench.calibrated(Recipe(algorithms, ways), None if way == INT8 else 1)
+        graph, prepared, _ = bench.calibrated(Recipe(algorithms, precisions), None if precision == INT8 else 1)
         layers = layers or _layers(prepared)
         quantized = convert_graph(prepared)
-        if "gptq" in recipe.algorithms and way in _WHOLE:
-            bench.round(Recipe(("gptq",), ways), graph, quantized, end - time.monotonic())
+        if "gptq" in recipe.algorithms and precision in _WHOLE:
+            bench.round(Recipe(("gptq",), precisions), graph, quantized, end - time.monotonic())
         times, sizes = ({}, {}) if known is not None else (_times(bench, quantized), _sizes(quantized))
-        chosen = _chosen(prepared, layers, way)
+        chosen = _chosen(prepared, layers, precision)
         errors = dict.fromkeys(chosen, 0.0)
-        if way != "float":
-            errors = measured.errors(way, graph, prepared, quantized, chosen)
+        if precision != "float":
+            errors = measured.errors(precision, graph, prepared, quantized, chosen)
         for path, error in errors.items():
             at, nbytes = path.removesuffix(PRODUCTS), 0 if path.endswith(PRODUCTS) else sizes.get(path, 0)
-            found = Option(path, way, error, times.get(at, 0.0), nbytes)
-            options.append(replace(before[path, way], error=error) if (path, way) in before else found)
+            found = Option(path, precision, error, times.get(at, 0.0), nbytes)
+            options.append(replace(before[path, precision], error=error) if (path, precision) in before else found)
     return Front.of(options, measured.signal)
 
 
@@ -243,7 +243,12 @@ class _Measured:
         self.signal = sum(float(y.double().square().sum()) for y in self._wanted if y is not None)
 
     def errors(
-        self, way: str, graph: fx.GraphModule, prepared: Prepared, quantized: Quantized, chosen: dict[str, set[str]]
+        self,
+        precision: str,
+        graph: fx.GraphModule,
+        prepared: Prepared,
+        quantized: Quantized,
+        chosen: dict[str, set[str]],
     ) -> dict[str, float]:
         """Of each layer that a graph computes in a way."""
         if not self._in_parts:
@@ -262,14 +267,14 @@ class _Measured:
                 power = here.power(path)
                 powers[path] += power
                 # Halves and 4 bits err as 8 bits do, only less or more: what becomes of it at the output is known.
-                found[path] += power * self._gains[path] if self._is_known(path, way) else here.at_output(path)
+                found[path] += power * self._gains[path] if self._is_known(path, precision) else here.at_output(path)
         for path in found:
             if found[path] > 0 and powers[path] > 0:
                 self._gains[path] = found[path] / powers[path]
         return found
 
-    def _is_known(self, path: str, way: str) -> bool:
-        return way in _ALIKE and path in self._gains
+    def _is_known(self, path: str, precision: str) -> bool:
+        return precision in _ALIKE and path in self._gains
 
     def _alone(self, quantized: Quantized) -> float:
         total = 0.0
@@ -297,7 +302,7 @@ def _front(options: Sequence[Option]) -> tuple[Point, ...]:
     low = max(math.log(max(least, smallest)), high - _DECADES * math.log(10))
     limits = [least, *(math.exp(low + (high - low) * k / (_POINTS - 1)) for k in range(_POINTS))]
     found = [point for limit in limits if (point := choose(options, limit)) is not None]
-    best = {point.ways: point for point in found}.values()
+    best = {point.precisions: point for point in found}.values()
     return tuple(
         sorted(
             (p for p in best if not any(q.milliseconds < p.milliseconds and q.error < p.error for q in best)),
@@ -309,7 +314,9 @@ def _front(options: Sequence[Option]) -> tuple[Point, ...]:
 def _layers(prepared: Prepared) -> list[str]:
     """Paths of modules with weights or products that are chosen for integers, each once."""
     found = [
-        _name(node, choice) for node, choice in prepared.choices().items() if choice.way not in (Way.FLOAT, Way.PASSED)
+        _name(node, choice)
+        for node, choice in prepared.choices().items()
+        if choice.precision not in (Precision.FLOAT, Precision.PASSED)
     ]
     return [path for path in dict.fromkeys(found) if path]
 
@@ -321,22 +328,22 @@ def _name(node: fx.Node, choice: Choice) -> str:
     return origin(node).path + ("" if choice.operator.weights else PRODUCTS)
 
 
-def _has(path: str, way: str) -> bool:
+def _has(path: str, precision: str) -> bool:
     """Whether a layer can be computed in a way: products of two activations have no weights to round alone."""
-    return way in (INT8, DYNAMIC, "float") or not path.endswith(PRODUCTS)
+    return precision in (INT8, DYNAMIC, "float") or not path.endswith(PRODUCTS)
 
 
-def _chosen(prepared: Prepared, layers: list[str], way: str) -> dict[str, set[str]]:
+def _chosen(prepared: Prepared, layers: list[str], precision: str) -> dict[str, set[str]]:
     """The layers that are computed in a way, each with the names of its nodes; all of them for float."""
-    if way == "float":
+    if precision == "float":
         return {path: set() for path in layers}
     found: dict[str, set[str]] = {}
     for node, choice in prepared.choices().items():
         path = _name(node, choice)
-        is_default = way == INT8 and choice.way is not Way.FLOAT
-        if way == TWICE and choice.operator is not None and choice.operator.name != "linear":
+        is_default = precision == INT8 and choice.precision is not Precision.FLOAT
+        if precision == TWICE and choice.operator is not None and choice.operator.name != "linear":
             continue
-        if path in layers and _has(path, way) and (choice.way is _CHOSEN[way] or is_default):
+        if path in layers and _has(path, precision) and (choice.precision is _CHOSEN[precision] or is_default):
             found.setdefault(path, set()).add(node.name)
     return found
 

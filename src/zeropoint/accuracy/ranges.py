@@ -18,7 +18,7 @@ from torch import Tensor, fx
 from zeropoint.accuracy.graph_layers import fitting_inputs
 from zeropoint.accuracy.layers import MEMORY, Change
 from zeropoint.comparison.lockstep import Lockstep
-from zeropoint.graph.passes.annotate import Choice, Way
+from zeropoint.graph.passes.annotate import Choice, Precision
 from zeropoint.graph.passes.equalize import ChannelStatistics
 from zeropoint.graph.passes.insert_observers import is_observer
 from zeropoint.graph.provenance import origin
@@ -181,11 +181,11 @@ class _Judge:
             if choice is None or any(n.op != "get_attr" for n in others):
                 continue
             known = {node: values} | {n: [parameter(self._walk.graph, n)] * len(values) for n in others}
-            if choice.way is Way.PASSED:
+            if choice.precision is Precision.PASSED:
                 found += self._through(user, self._walk.results(user, known))
             elif is_observer(user):
                 found += self._through(user, values)
-            elif choice.way is Way.STATIC and "weight" in arguments(user):
+            elif choice.precision is Precision.STATIC and "weight" in arguments(user):
                 results = self._walk.results(user, known)
                 found += [y.relu() for y in results] if choice.relu else results
         return found

@@ -56,7 +56,7 @@ __all__ = [
     "DYNAMIC",
     "PRODUCTS",
     "TWICE",
-    "WAYS",
+    "PRECISIONS",
     "Algorithm",
     "Bench",
     "Job",
@@ -120,7 +120,7 @@ class Algorithm:
     for_dynamic: bool = False  # whether it is for layers that take the range of each call, and those alone
     last: bool = False  # whether it runs behind the others of its stage, as it makes up for what they leave
     refines: bool = False  # whether it takes time and gains little, so that a large loss is none for it
-    dear: bool = False  # whether it takes far more time than the others
+    slow: bool = False  # whether it takes far more time than the others
 
 
 ALGORITHMS = (
@@ -138,18 +138,18 @@ ALGORITHMS = (
         "gptq",
         Stage.INTEGERS,
         lambda job: gptq(job.graph, job.subject, job.batches, job.seconds, found=job.found),
-        dear=True,
+        slow=True,
     ),
     Algorithm(
         "adaround",
         Stage.INTEGERS,
         lambda job: adaround(job.graph, job.subject, job.batches, seconds=job.seconds),
-        dear=True,
+        slow=True,
     ),
 )
 DYNAMIC, TWICE = "int8 dynamic", "int8 twice"
 
-WAYS: Mapping[str, QConfig | None] = {
+PRECISIONS: Mapping[str, QConfig | None] = {
     DYNAMIC: per_token_dynamic_qconfig,
     TWICE: per_token_dynamic_qconfig,  # of linear layers that `round_twice` makes two of
     "int8 weights": QConfig(default_placeholder_observer, default_per_channel_weight_observer),
@@ -169,26 +169,26 @@ class Recipe:
     """
 
     algorithms: tuple[str, ...] = ()
-    ways: tuple[tuple[str, str], ...] = ()  # path of a module, or of its PRODUCTS, and one of WAYS
+    precisions: tuple[tuple[str, str], ...] = ()  # path of a module, or of its PRODUCTS, and one of WAYS
 
     def __str__(self) -> str:
-        others = [f"{path}: {way}" for path, way in self.ways]
+        others = [f"{path}: {precision}" for path, precision in self.precisions]
         shown = others if len(others) <= 3 else [f"{len(others)} layers in other precisions"]
         return "; ".join([", ".join(self.algorithms) or "plain", *shown])
 
     @property
     def dynamic(self) -> tuple[str, ...]:
         """Paths of the layers that take the range of each call."""
-        return tuple(path for path, way in self.ways if way == DYNAMIC)
+        return tuple(path for path, precision in self.precisions if precision == DYNAMIC)
 
     @property
-    def is_dear(self) -> bool:
+    def is_slow(self) -> bool:
         """Whether one of its algorithms takes long."""
-        return any(algorithm.dear for algorithm in ALGORITHMS if algorithm.name in self.algorithms)
+        return any(algorithm.slow for algorithm in ALGORITHMS if algorithm.name in self.algorithms)
 
     def with_algorithm(self, name: str) -> Recipe:
         """This recipe and one more algorithm."""
-        return Recipe((*self.algorithms, name), self.ways)
+        return Recipe((*self.algorithms, name), self.precisions)
 
 
 @dataclass
@@ -230,17 +230,17 @@ class Bench:
     def prepared(self, recipe: Recipe, graph: fx.GraphModule, count: int | None = None) -> Prepared:
         """`graph` with the observers of a recipe, calibrated on `count` batches or all; the graph is changed."""
         mapping = self.policy.mapping(None, "static")
-        ways = dict(recipe.ways)
-        for path, way in recipe.ways:
+        precisions = dict(recipe.precisions)
+        for path, precision in recipe.precisions:
             if not path.endswith(PRODUCTS):
-                mapping.set_module_name(path, WAYS[way])
+                mapping.set_module_name(path, PRECISIONS[precision])
         for path, nodes in products(graph).items():
-            for node in nodes if ways.get(path) == DYNAMIC else ():
+            for node in nodes if precisions.get(path) == DYNAMIC else ():
                 at, kind = origin(node), BY_ATEN[aten_name(node) or ""].functions[0]
-                mapping.set_module_name_object_type_order(at.path, kind, at.place, WAYS[DYNAMIC])
+                mapping.set_module_name_object_type_order(at.path, kind, at.place, PRECISIONS[DYNAMIC])
         self.policy.mark(graph, mapping)
         for path, nodes in products(graph).items():
-            for node in nodes if ways.get(path) == "float" else ():
+            for node in nodes if precisions.get(path) == "float" else ():
                 node.meta[STAYS_FLOAT] = _CHOSEN_WHY
         divided = self.policy.equalize or "scaling" in recipe.algorithms
         prepared = prepare_captured(graph, mapping, divided, (str(self.policy),), may_be_float=True)
@@ -254,7 +254,7 @@ class Bench:
             count: of batches to calibrate with; all by default.
         """
         graph = copy.deepcopy(self.graph)
-        twice = [path for path, way in recipe.ways if way == TWICE]
+        twice = [path for path, precision in recipe.precisions if precision == TWICE]
         rows_of_pointwise(graph, (*recipe.dynamic, *twice))
         round_twice(graph, twice)
         changes = self._run(recipe, Stage.FLOAT, graph, graph)
@@ -268,7 +268,7 @@ class Bench:
         """The model on integers of a recipe.
 
         Args:
-            seconds: after which dear algorithms leave the layers to come as they are.
+            seconds: after which slow algorithms leave the layers to come as they are.
         """
         end = time.monotonic() + seconds
         graph, prepared, changes = self.calibrated(recipe)

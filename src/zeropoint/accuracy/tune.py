@@ -6,7 +6,7 @@ int8 with ranges of calibration, nothing is quicker, and the search is over.
 
 Otherwise every layer is measured in every precision (`precision.py`), which says what is quickest within an error of
 the output. How large this may be for the target is found by trying: errors and the metric are taken to go together, and
-each trial says how far. Once the target is met, `gptq` makes quicker choices possible. It is dear, so what it found for
+each trial says how far. Once the target is met, `gptq` makes quicker choices possible. It is slow, so what it found for
 a layer is taken again in the next trial. Of those that meet the target, the one whose program is quickest is returned.
 It is what was measured, as a model and as a program, to the byte.
 
@@ -54,7 +54,7 @@ __all__ = ["Trial", "Tuned", "tune"]
 
 Metric = Callable[[nn.Module], float]
 _FAR = 2.0  # times what may be lost: better ranges of calibration do not halve an error
-_LEAST = 5.0  # seconds for a dear algorithm without a target
+_LEAST = 5.0  # seconds for a slow algorithm without a target
 _COMPARED = 3  # models that meet the target and are timed against each other, at most
 _SECONDS = 1.0  # for that
 
@@ -281,17 +281,17 @@ def _explore(search: _Search, mixed_precision: bool, progress: bool) -> tuple[Fr
         if algorithm.for_dynamic:
             if mixed:
                 _try_dynamic(search, algorithm.name)
-        elif not mixed or not (algorithm.dear or (algorithm.refines and search.is_far)):
+        elif not mixed or not (algorithm.slow or (algorithm.refines and search.is_far)):
             search.attempt(recipe.with_algorithm(algorithm.name))
-    if search.spent or not mixed or (search.met and not search.best_recipe.ways):
+    if search.spent or not mixed or (search.met and not search.best_recipe.precisions):
         return None, search.why
     recipe = search.best_recipe
     with during(f"mixed precision; {search.so_far}", progress):
         front = search.front(recipe)
     # What the target allows, if the metric follows the error as in plain int8, the first trial.
-    all_int8 = sum(option.error for option in front.options if option.way == "int8")
+    all_int8 = sum(option.error for option in front.options if option.precision == "int8")
     error = all_int8 * search.goal.share(search.trials[0].metric) ** 2
-    known = front.milliseconds(recipe.ways) if search.met else math.inf
+    known = front.milliseconds(recipe.precisions) if search.met else math.inf
     quick = _narrow(search, front, recipe.algorithms, error, known)
     if not search.spent:
         rounded = recipe.with_algorithm("gptq")
@@ -305,11 +305,11 @@ def _explore(search: _Search, mixed_precision: bool, progress: bool) -> tuple[Fr
 
 def _try_dynamic(search: _Search, algorithm: str) -> None:
     """All layers with the ranges of each call, and an algorithm that is for those alone."""
-    ways = dynamic_layers(search.bench)
-    recipe = Recipe(search.best_recipe.algorithms, ways)
-    if ways:
+    precisions = dynamic_layers(search.bench)
+    recipe = Recipe(search.best_recipe.algorithms, precisions)
+    if precisions:
         search.attempt(recipe)
-    if ways and not search.over:
+    if precisions and not search.over:
         search.attempt(recipe.with_algorithm(algorithm))
 
 
@@ -336,8 +336,8 @@ def _narrow(search: _Search, front: Front, algorithms: tuple[str, ...], error: f
             break
         # The point that would be right if the metric followed the error; where that does not end it soon, the middle.
         at = near[len(near) // 2] if tried % 3 == 2 else min(near, key=lambda i: _apart(points[i].error, error))
-        ways = tuple((path, way) for path, way in points[at].ways if way != "int8")
-        trial = search.attempt(Recipe(algorithms, ways), quicker_wins=True)
+        precisions = tuple((path, precision) for path, precision in points[at].precisions if precision != "int8")
+        trial = search.attempt(Recipe(algorithms, precisions), quicker_wins=True)
         tried += 1
         metric = float("nan") if trial is None else trial.metric
         error = points[at].error * search.goal.share(metric) ** 2
@@ -473,7 +473,7 @@ class _Search:
                 with torch.no_grad():
                     metric = float(self.measure(made.quantized))
             seconds = time.monotonic() - started
-            if not recipe.is_dear:
+            if not recipe.is_slow:
                 self._cheap += seconds
         else:
             metric, seconds, made = *known, None
@@ -577,7 +577,7 @@ class _Checkpoint:
 
 
 def _key(recipe: Recipe) -> str:
-    return json.dumps([recipe.algorithms, recipe.ways])
+    return json.dumps([recipe.algorithms, recipe.precisions])
 
 
 def _fingerprint(bench: Bench, measured: list[Any], title: str) -> str:

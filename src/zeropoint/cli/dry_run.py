@@ -36,14 +36,16 @@ class Plan:
         before, after = readable_bytes(self.float_bytes), readable_bytes(self.estimated_bytes)
         change, took = size_change(self.float_bytes, self.estimated_bytes), milliseconds(self.milliseconds)
         return [
-            f"operators  {quantized_of(row.way for row in self.rows)} will be quantized",
+            f"operators  {quantized_of(row.precision for row in self.rows)} will be quantized",
             f"size       weights of {before} become about {after} ({change})",
             f"speed      float takes {took} for a batch here; this CPU multiplies int8 {self.gain:.1f}x as fast",
         ]
 
     def facts(self) -> dict[str, Any]:
         """The plan as plain values."""
-        rows = [{"path": r.path, "operator": r.operator, "way": r.way, "reason": r.reason} for r in self.rows]
+        rows = [
+            {"path": r.path, "operator": r.operator, "precision": r.precision, "reason": r.reason} for r in self.rows
+        ]
         numbers = {"float_bytes": self.float_bytes, "estimated_bytes": self.estimated_bytes, "gain": self.gain}
         return {"operators": rows, **numbers, "float_milliseconds": self.milliseconds}
 
@@ -52,7 +54,7 @@ class Plan:
 
         from zeropoint.table import rich_table
 
-        rows = [(row.path or "(model)", row.operator, row.way, row.reason) for row in self.rows]
+        rows = [(row.path or "(model)", row.operator, row.precision, row.reason) for row in self.rows]
         return Group(rich_table(HEADER, rows), *self.lines())
 
 
@@ -79,7 +81,7 @@ def plan(model: Any, batches: list[Any], mode: str, mapping: Any) -> Plan:
 
 def _saved(state: dict[str, Any], rows: tuple[Any, ...]) -> int:
     """Bytes that matrices and filters of quantized layers will not take."""
-    bits = {row.path: _BITS.get(row.way, 8) for row in rows if row.way != "float32"}
+    bits = {row.path: _BITS.get(row.precision, 8) for row in rows if row.precision != "float32"}
     found = 0
     for name, value in state.items():
         path = name.rpartition(".")[0]

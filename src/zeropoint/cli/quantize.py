@@ -243,10 +243,10 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     on = f"on {facts['compared']} of {facts['samples']} samples"
     before, after = facts["float_milliseconds"], facts["milliseconds"]
     speed = f"{before / after:.1f}x as fast as" if after <= before else f"{after / before:.1f}x slower than"
-    ways = [way for way, count in facts["operators"].items() for _ in range(count)]
-    counts = ", ".join(f"{count} {way}" for way, count in facts["operators"].items())
+    precisions = [precision for precision, count in facts["operators"].items() for _ in range(count)]
+    counts = ", ".join(f"{count} {precision}" for precision, count in facts["operators"].items())
     return [
-        f"operators  {quantized_of(ways)} quantized: {counts}",
+        f"operators  {quantized_of(precisions)} quantized: {counts}",
         *([f"report     {facts['report']}"] if "report" in facts else []),
         f"took       {facts['seconds']:.1f} s",
         f"accuracy   SQNR {facts['sqnr'] or float('inf'):.1f} dB, cosine {facts['cosine']:.5f} to float {on}",

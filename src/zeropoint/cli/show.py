@@ -111,7 +111,7 @@ def _plan(path: Path, page: Path, title: str, as_json: bool) -> None:
             f"{path} has no positional example inputs: use zeropoint quantize {path} --data DATA --dry-run"
         )
     rows = write_model_page(page, exported.module(), example[0], title=title)
-    counted = quantized_of(row.way for row in rows)
+    counted = quantized_of(row.precision for row in rows)
     told = {"output": str(page), "operators": [dataclasses.asdict(row) for row in rows]}
     show(f"wrote {page}: {counted} operators would be quantized", told, as_json)
 

@@ -1,4 +1,4 @@
-"""Pairs of values from graph mode: what each node of a quantized graph holds is written beside it (`meaning`)."""
+"""Pairs of values from graph mode: what each node of a quantized graph holds is written beside it (`represented`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zeropoint.comparison.pairs import OUTPUT, Layer, Pair, first_tensor
 from zeropoint.graph.frontends.export import is_training
 from zeropoint.graph.passes.input_checks import free_sizes
 from zeropoint.graph.passes.recurrent_precision import split_layers
-from zeropoint.graph.provenance import Identity, Meaning, Values, meaning, origin
+from zeropoint.graph.provenance import Identity, Represented, Values, origin, represented
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.graph.workflow import Quantized, float_graph
 from zeropoint.operators import BY_ATEN
@@ -131,7 +131,9 @@ class GraphPairs:
         if self._layers[node].computed == "float32":
             alone = result
         else:
-            local = {self._source(m.value): floats_of(values[n], m) for n in node.all_input_nodes if (m := meaning(n))}
+            local = {
+                self._source(m.value): floats_of(values[n], m) for n in node.all_input_nodes if (m := represented(n))
+            }
             alone = first_tensor(self._evaluate(source, local, kept))
         return Pair(self._layers[node], wanted, alone, result, integers)
 
@@ -159,7 +161,7 @@ class GraphPairs:
 
     def _layer(self, node: fx.Node) -> Layer | None:
         """What a node computes, if it is worth a row: an operator of ours, or a float one that has a recipe."""
-        held = meaning(node)
+        held = represented(node)
         if node.op != "call_function" or held is None:
             return None
         ours = getattr(node.target, "namespace", "") == "zeropoint"
@@ -169,7 +171,9 @@ class GraphPairs:
         constants = [n for n in node.all_input_nodes if n.op == "get_attr"]
         source = self._source(held.value)
         weight, rounded = self._weights(source, node) if ours else (None, None)
-        factors = next((m.factors for n in node.all_input_nodes if (m := meaning(n)) and m.factors is not None), None)
+        factors = next(
+            (m.factors for n in node.all_input_nodes if (m := represented(n)) and m.factors is not None), None
+        )
         if rounded is not None and factors is not None:
             rounded = rounded / factors
         layer = layer_before_relu(source)
@@ -221,8 +225,8 @@ def _in_evaluation(model: nn.Module) -> nn.Module:
     return model
 
 
-def _held(node: fx.Node) -> Meaning:
-    held = meaning(node)
+def _held(node: fx.Node) -> Represented:
+    held = represented(node)
     assert held is not None
     return held
 
@@ -237,7 +241,7 @@ def layer_before_relu(node: fx.Node) -> fx.Node:
     return node
 
 
-def floats_of(value: Any, held: Meaning | None) -> Any:
+def floats_of(value: Any, held: Represented | None) -> Any:
     """What a node of a quantized graph holds, as floats."""
     if held is None or held.scale is None or not isinstance(value, Tensor):
         return value
@@ -249,7 +253,7 @@ def _bytes(value: Tensor | None) -> int:
     return 0 if value is None else value.numel() * value.element_size()
 
 
-def _computed(operator: str, held: Meaning, halves: bool) -> str:
+def _computed(operator: str, held: Represented, halves: bool) -> str:
     if operator in _WEIGHTS_ONLY:
         return _WEIGHTS_ONLY[operator]
     if halves:

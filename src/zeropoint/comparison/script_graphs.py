@@ -21,7 +21,7 @@ from zeropoint.graph.frontends.script.evaluate import straight_graph
 from zeropoint.graph.passes.canonicalize import make_plain
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.passes.fold_linear import fold_linear
-from zeropoint.graph.provenance import Identity, Meaning, Origin, identify, identity, meaning, origin
+from zeropoint.graph.provenance import Identity, Origin, Represented, identify, identity, origin, represented
 from zeropoint.graph.summary import Summary
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.graph.workflow import Quantized
@@ -98,18 +98,18 @@ class _Matching:
         inputs = iter(self.inputs)
         for node in made.graph.nodes:
             if node.op == "placeholder":
-                node.meta["meaning"] = Meaning(identity(next(inputs)))
+                node.meta["represented"] = Represented(identity(next(inputs)))
             elif node.op == "call_function" and _is_tensor(node):
                 self.explain(node)
 
     def explain(self, node: fx.Node) -> None:
         """Write down what a node of the quantized graph holds, if a float node holds the same."""
         tensors = [n for n in node.all_input_nodes if _is_tensor(n) and n.op != "get_attr"]
-        known = [m for n in tensors if (m := meaning(n)) is not None]
+        known = [m for n in tensors if (m := represented(n)) is not None]
         kind = _kind(node)
         if kind in _BORDERS or aten_name(node) in _SAME:
             if known:
-                node.meta["meaning"] = _with_scale(node, known[0].value, known[0])
+                node.meta["represented"] = _with_scale(node, known[0].value, known[0])
                 node.meta["origin"] = Origin(origin(self.by_identity[known[0].value]).path, None)
             return
         found = self.counterpart(node, kind, tuple(m.value for m in known)) if known or not tensors else None
@@ -119,7 +119,7 @@ class _Matching:
                 result = self.behind(result, lambda n: n.target is operator.getitem and n.args[1] == 0)
             if "_relu" in str(node.target):  # part of the quantized layer
                 result = self.behind(result, lambda n: (aten_name(n) or "").startswith("relu."))
-            node.meta["meaning"] = _with_scale(node, identity(result), known[0] if known else None)
+            node.meta["represented"] = _with_scale(node, identity(result), known[0] if known else None)
             node.meta["origin"] = Origin(origin(found).path, None)
 
     def counterpart(self, node: fx.Node, kind: str, read: tuple[Identity, ...]) -> fx.Node | None:
@@ -167,16 +167,16 @@ def _is_tensor(node: fx.Node) -> bool:
     )
 
 
-def _with_scale(node: fx.Node, held: Identity, before: Meaning | None) -> Meaning:
+def _with_scale(node: fx.Node, held: Identity, before: Represented | None) -> Represented:
     """That `node` has the value `held`; if as integers, with its operator's scale, or else with the one before."""
     value = node.meta["val"]
     dtype = value.dtype if isinstance(value, Tensor) else getattr(before, "dtype", None)
     if dtype not in (torch.uint8, torch.int8):
-        return Meaning(held)
+        return Represented(held)
     a = arguments(node) if hasattr(node.target, "_schema") else {}
     if "_scalar" in str(node.target):
         derive = scalars.sum_parameters if "add_scalar" in str(node.target) else scalars.product_parameters
-        return Meaning(held, *derive(a["input_scale"], a["input_zero_point"], a["other"], dtype), dtype)
+        return Represented(held, *derive(a["input_scale"], a["input_zero_point"], a["other"], dtype), dtype)
     if isinstance(a.get("scale"), float):
-        return Meaning(held, a["scale"], int(a["zero_point"]), dtype)
-    return Meaning(held) if before is None else Meaning(held, before.scale, before.zero_point, dtype)
+        return Represented(held, a["scale"], int(a["zero_point"]), dtype)
+    return Represented(held) if before is None else Represented(held, before.scale, before.zero_point, dtype)

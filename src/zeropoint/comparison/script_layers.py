@@ -31,7 +31,7 @@ class ScriptLayers:
         self._qconfig = qconfig or (default_dynamic_qconfig if self._dynamic else get_default_qconfig("native"))
         found: dict[str, list[str]] = {}
         for row in summary(self._quantized({"": self._qconfig})).rows:
-            if row.way != "float32" and row.operator not in found.setdefault(row.path, []):
+            if row.precision != "float32" and row.operator not in found.setdefault(row.path, []):
                 found[row.path].append(row.operator)
         self._paths = [path for path, operators in found.items() if operators]
         self.layers = [(path or "(model)", path, ", ".join(found[path])) for path in self._paths]

@@ -15,7 +15,7 @@ from zeropoint.comparison.layers import finite
 from zeropoint.comparison.pairs import first_tensor
 from zeropoint.comparison.script_layers import ScriptLayers
 from zeropoint.described import described
-from zeropoint.graph.passes.annotate import Choice, Way
+from zeropoint.graph.passes.annotate import Choice, Precision
 from zeropoint.graph.provenance import origin
 from zeropoint.graph.to_int8 import calibrate, call_of, evaluated, prepare_int8
 from zeropoint.graph.workflow import Prepared, convert_layers, equalized
@@ -151,7 +151,7 @@ def _calibrated(model: nn.Module, batches: list[Any], qconfig: Any, mode: str, p
 
 
 def _is_layer(choice: Choice) -> bool:
-    return choice.way not in (Way.FLOAT, Way.PASSED, Way.FUSED)
+    return choice.precision not in (Precision.FLOAT, Precision.PASSED, Precision.FUSED)
 
 
 def _operator(choice: Choice) -> str:

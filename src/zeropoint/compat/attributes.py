@@ -11,8 +11,9 @@ from zeropoint.compat import lookup, names
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.missing_names import absent
 from zeropoint.compat.modules import resolve
+from zeropoint.context import CONTEXT
 from zeropoint.numerics.dtypes import QuantizedDtype
-from zeropoint.numerics.named_constant import GUISE, Named
+from zeropoint.numerics.named_constant import Named
 from zeropoint.tensor.create import dequantize
 from zeropoint.tensor.qtensor import QTensor
 
@@ -75,8 +76,7 @@ def _replace_values(changes: Changes) -> None:
 
     Pickle then writes them as PyTorch writes its own, so files are the same.
     """
-    changes.item(GUISE, "dtype", torch.dtype)
-    changes.item(GUISE, "home", "torch")
+    changes.attribute(CONTEXT, "torch_classes", {"dtype": torch.dtype})
     for name in ("is_floating_point", "is_complex"):
         changes.attribute(QuantizedDtype, name, False)
     for name, found in lookup.entries(names.VALUES):
@@ -85,7 +85,7 @@ def _replace_values(changes: Changes) -> None:
             changes.attribute(torch, name, value)
             if isinstance(value, Named):
                 changes.item(vars(value), "__module__", "torch")
-    changes.item(GUISE, "qscheme", torch.qscheme)
+    changes.attribute(CONTEXT, "torch_classes", {"dtype": torch.dtype, "qscheme": torch.qscheme})
 
 
 def replace_attributes(changes: Changes) -> None:

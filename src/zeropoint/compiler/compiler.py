@@ -78,7 +78,7 @@ def compile_with(fusions: Sequence[Fusion], model: nn.Module, example_inputs: An
     with torch.no_grad():
         builder = Compiler(graph, example, fallback).run()
     simplify(builder, fusions)
-    builder.operators = [(row.path, row.operator, row.way, row.reason) for row in _summary_rows(model)]
+    builder.operators = [(row.path, row.operator, row.precision, row.reason) for row in _summary_rows(model)]
     nodes = label_steps(builder, graph)
     try:
         native = _native.Program(builder.data(), foreign=builder.foreign)

@@ -22,7 +22,7 @@ from zeropoint.eager.mappings import (
 )
 from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized import FloatFunctional
-from zeropoint.nn.simulated_tensor import Standing, channels_last, has_standing, observed, plain
+from zeropoint.nn.simulated_tensor import SimulatedTensor, channels_last, has_standing, observed, plain
 from zeropoint.nn.stubs import DeQuantStub, QuantStub, QuantWrapper
 from zeropoint.operators import module_forms
 from zeropoint.qconfig import activation_is_memoryless
@@ -249,7 +249,7 @@ def _plain_inputs(module: nn.Module, args: Any, kwargs: Any) -> Any:
 def _gets_floats(module: nn.Module, args: Any, kwargs: Any) -> bool:
     """Whether a module that would be quantized is called with floats that stand for nothing quantized."""
     first = next(iter((*args, *kwargs.values())), None)
-    is_float = isinstance(first, torch.Tensor) and first.is_floating_point() and not isinstance(first, Standing)
+    is_float = isinstance(first, torch.Tensor) and first.is_floating_point() and not isinstance(first, SimulatedTensor)
     return is_float and not isinstance(module, (QuantStub, DeQuantStub))
 
 

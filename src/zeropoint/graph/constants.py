@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from zeropoint.graph.provenance import meaning
+from zeropoint.graph.provenance import represented
 
 __all__ = ["constants_of", "set_constants"]
 
@@ -53,14 +53,14 @@ def set_constants(graph: fx.GraphModule, state: Tensor) -> None:
     for node, other in zip(nodes, saved):
         node.args = tuple(_decoded(other["args"], by_name))
         node.kwargs = _decoded(other["kwargs"], by_name)
-        held = meaning(node)
+        held = represented(node)
         if held is not None:
-            node.meta["meaning"] = dataclasses.replace(held, scale=other["held"][0], zero_point=other["held"][1])
+            node.meta["represented"] = dataclasses.replace(held, scale=other["held"][0], zero_point=other["held"][1])
     graph.recompile()
 
 
 def _call(node: fx.Node) -> dict[str, Any]:
-    held = meaning(node)
+    held = represented(node)
     return {
         "target": str(node.target),
         "args": _encoded(tuple(node.args)),

@@ -30,7 +30,7 @@ from zeropoint.numerics.dtypes import qint8, quint8
 from zeropoint.numerics.schemes import per_channel_affine, per_tensor_affine
 from zeropoint.observers import ObserverBase
 from zeropoint.operators import BY_ATEN, BY_NAME
-from zeropoint.operators.choice import Choice, State, Way, is_float, tensor_arguments
+from zeropoint.operators.choice import Choice, Precision, State, is_float, tensor_arguments
 from zeropoint.operators.lowered_value import Scale, Value
 from zeropoint.operators.node import arguments, aten_name, only_reads_shape, parameter
 from zeropoint.qconfig import get_default_qconfig
@@ -131,7 +131,9 @@ def from_qdq_graph(graph: fx.GraphModule, *, may_be_float: bool = False) -> Quan
         _round_earlier(graph, observed)
         choices = _plan(graph, observed)
         watch(graph, {value: _known(scale) for value, scale in observed.items()})
-        on_integers = any(choice.way in (Way.STATIC, Way.WEIGHT) for choice in choices.values()) or _is_dynamic(graph)
+        on_integers = any(
+            choice.precision in (Precision.STATIC, Precision.WEIGHT) for choice in choices.values()
+        ) or _is_dynamic(graph)
         if not on_integers and not may_be_float:
             raise NothingQuantized("nothing in this model would run in int8: no layer has a quantized input")
         notes = ("scales of the file",) if on_integers else ()
@@ -140,12 +142,12 @@ def from_qdq_graph(graph: fx.GraphModule, *, may_be_float: bool = False) -> Quan
 
 # Layers on integers that readers of files call: what they are, and how they are computed.
 _LAYERS = {
-    ours.linear_dynamic.default: ("linear", Way.DYNAMIC),
-    ours.weight_only_linear.default: ("linear", Way.WEIGHT),
-    ours.weight_only_linear_4bit.default: ("linear", Way.WEIGHT_4),
-    **{getattr(ours, f"conv{d}d_dynamic").default: (f"conv{d}d", Way.DYNAMIC) for d in (1, 2, 3)},
+    ours.linear_dynamic.default: ("linear", Precision.DYNAMIC),
+    ours.weight_only_linear.default: ("linear", Precision.WEIGHT),
+    ours.weight_only_linear_4bit.default: ("linear", Precision.WEIGHT_4),
+    **{getattr(ours, f"conv{d}d_dynamic").default: (f"conv{d}d", Precision.DYNAMIC) for d in (1, 2, 3)},
     **{
-        getattr(ours, name).input: (name, Way.DYNAMIC)
+        getattr(ours, name).input: (name, Precision.DYNAMIC)
         for name, record in BY_NAME.items()
         if record.onnx.writes and name.startswith("quantized_")
     },
@@ -160,7 +162,7 @@ def _is_dynamic(graph: fx.GraphModule) -> bool:
 def _named(choices: dict[fx.Node, Choice]) -> dict[fx.Node, Choice]:
     """What a summary says: layers on integers are there by their names."""
     found = {node: _LAYERS[node.target] for node in choices if node.target in _LAYERS}
-    return choices | {node: Choice(way, "", BY_NAME[name]) for node, (name, way) in found.items()}
+    return choices | {node: Choice(precision, "", BY_NAME[name]) for node, (name, precision) in found.items()}
 
 
 # ------------------------------------------------------------------------------------------------------------- weights
@@ -316,33 +318,33 @@ def _plan(graph: fx.GraphModule, observed: dict[fx.Node, Scale]) -> dict[fx.Node
             continue
         choice = _allowed(state, node, choice, observed)
         state.choices[node] = choice
-        if choice.way is Way.PASSED and is_float(node):
+        if choice.precision is Precision.PASSED and is_float(node):
             state.quantized.add(node)
         if choice.relu is not None:
-            state.choices[next(user for user in node.users if user.name == choice.relu)] = Choice(Way.FUSED)
+            state.choices[next(user for user in node.users if user.name == choice.relu)] = Choice(Precision.FUSED)
     return state.choices
 
 
 def _allowed(state: State, node: fx.Node, choice: Choice, observed: dict[fx.Node, Scale]) -> Choice:
     """`choice`, or float where the file does not round what it would need rounded."""
     record = choice.operator
-    if choice.way is Way.PASSED:  # a sum with a number rounds, if little, where the file may not
+    if choice.precision is Precision.PASSED:  # a sum with a number rounds, if little, where the file may not
         rounds = record is not None and node not in observed
-        return Choice(Way.FLOAT, "its output is float in the file", record) if rounds else choice
-    if choice.way is not Way.STATIC:
-        is_as_it_was = choice.way in (Way.FLOAT, Way.FUSED)
-        return choice if is_as_it_was else Choice(Way.FLOAT, "not quantized in the file", record)
+        return Choice(Precision.FLOAT, "its output is float in the file", record) if rounds else choice
+    if choice.precision is not Precision.STATIC:
+        is_as_it_was = choice.precision in (Precision.FLOAT, Precision.FUSED)
+        return choice if is_as_it_was else Choice(Precision.FLOAT, "not quantized in the file", record)
     weights = [arguments(node)[name] for name in record.weights] if record is not None else []
     if any("fake_quant" not in getattr(weight, "meta", {}) for weight in weights):
-        return Choice(Way.FLOAT, "its weight is float in the file", record)
+        return Choice(Precision.FLOAT, "its weight is float in the file", record)
     inputs = [t for t in tensor_arguments(node) if t not in weights and is_float(t)]
     inputs = inputs[:1] if weights or (record is not None and record.arguments) else inputs
     if record is not None and record.slopes:
-        return Choice(Way.FLOAT, "its slopes are float in the file", record)
+        return Choice(Precision.FLOAT, "its slopes are float in the file", record)
     if any(t not in state.quantized for t in inputs):
         if record is not None and record.weight_only:
-            return Choice(Way.WEIGHT, "", record, choice.qconfig)
-        return Choice(Way.FLOAT, "an input is float in the file", record)
+            return Choice(Precision.WEIGHT, "", record, choice.qconfig)
+        return Choice(Precision.FLOAT, "an input is float in the file", record)
     return _with_result(node, choice, observed)
 
 
@@ -357,7 +359,7 @@ def _with_result(node: fx.Node, choice: Choice, observed: dict[fx.Node, Scale]) 
         return choice
     if record is not None and record.name == "linear":
         return replace(choice, to_float=True)
-    return Choice(Way.FLOAT, "its output is float in the file", record)
+    return Choice(Precision.FLOAT, "its output is float in the file", record)
 
 
 def _known(scale: Scale) -> Known:

@@ -18,18 +18,18 @@ __all__ = [
     "GIVEN_OUT",
     "STAYS_FLOAT",
     "Identity",
-    "Meaning",
+    "Represented",
     "Origin",
     "Values",
     "has_identities",
     "identify",
     "identity",
-    "meaning",
+    "represented",
     "origin",
 ]
 
-ORIGIN, IDENTITY, MEANING = "origin", "identity", "meaning"  # keys of a node's meta
-KEPT = (ORIGIN, IDENTITY, MEANING)
+ORIGIN, IDENTITY, REPRESENTED = "origin", "identity", "represented"  # keys of a node's meta
+KEPT = (ORIGIN, IDENTITY, REPRESENTED)
 STAYS_FLOAT = "stays_float"  # key of a node's meta, too: why it is left in float
 GIVEN_OUT = "given_out"  # likewise: a layer whose result the model returns, which is not rounded
 EXPRESSION = "expression"  # likewise: part of an expression of one tensor (graph/expressions.py)
@@ -87,7 +87,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Meaning:
+class Represented:
     """A value of the float graph, with scale and zero point if it is held as integers.
 
     `factors`: what the channels, along the last axis, were divided by before they were rounded (see equalize.py).
@@ -105,9 +105,9 @@ def origin(node: fx.Node) -> Origin:
     return node.meta.get(ORIGIN, Origin("", None))
 
 
-def meaning(node: fx.Node) -> Meaning | None:
+def represented(node: fx.Node) -> Represented | None:
     """What a node of a quantized graph holds, if it is a value of the float graph."""
-    return node.meta.get(MEANING)
+    return node.meta.get(REPRESENTED)
 
 
 def identity(node: fx.Node) -> Identity:

@@ -31,7 +31,7 @@ from zeropoint.graph.frontends.script.view import View, view_of
 from zeropoint.graph.frontends.script.write import call_observer, write
 from zeropoint.graph.lowering.integer import NotCalibrated
 from zeropoint.graph.lowering.reference import reference
-from zeropoint.graph.passes.annotate import PADDED, Choice, Way, operator_name, plan
+from zeropoint.graph.passes.annotate import PADDED, Choice, Precision, operator_name, plan
 from zeropoint.graph.passes.canonicalize import make_plain
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.passes.fold_linear import fold_linear
@@ -137,7 +137,7 @@ def _watch(view: View, choices: dict[Any, Choice], observers: dict[str, Any]) ->
         kept[node.name] = saved_plan.choice_to(choice, origin(node).path, operator_name(node, choice))
         if choice.qconfig is not None:
             facts = facts_of(choice.qconfig.activation())
-            facts["reduce_range"] |= choice.way is Way.DYNAMIC and linear_takes_7_bits()
+            facts["reduce_range"] |= choice.precision is Precision.DYNAMIC and linear_takes_7_bits()
             kept[node.name]["activation"] = facts
     weights = {node: _weight_observer(choice) for node, choice in choices.items() if _has_weight(choice)}
     names = {node: _free_name(view.module, owner) for node, owner in _owners(view, weights).items()}
@@ -301,7 +301,7 @@ def _choices(view: View, plans: dict[str, Any], observers: dict[str, Any], name:
         if key in by_name:
             activation = Scripted(value["activation"]) if value["activation"] else None
             choices[by_name[key]] = saved_plan.choice_from(value, activation, observers.get(value["weight"]))
-        elif value["way"] != Way.FLOAT.name:
+        elif value["precision"] != Precision.FLOAT.name:
             raise ValueError(f"{name}: the model was changed after it was prepared (it has no {key}): prepare it again")
     if any(choice.reason == PADDED for choice in choices.values()):
         raise NotImplementedError(

@@ -16,7 +16,7 @@ class Row:
 
     path: str
     operator: str
-    way: str
+    precision: str
     reason: str = ""
 
 
@@ -36,7 +36,7 @@ class Summary:
 
     def counts(self) -> Counter[str]:
         """The number of operators in each precision."""
-        return Counter(row.way for row in self.rows)
+        return Counter(row.precision for row in self.rows)
 
     def of(self, operator: str) -> tuple[Row, ...]:
         """The rows of one operator."""
@@ -44,14 +44,14 @@ class Summary:
 
     def __str__(self) -> str:
         table = [("module", "operator", "computed", "why")]
-        table += [(r.path or "(model)", r.operator, r.way, r.reason) for r in self.rows]
+        table += [(r.path or "(model)", r.operator, r.precision, r.reason) for r in self.rows]
         widths = [max(len(line[i]) for line in table) for i in range(3)]
         lines = ["  ".join((*(c.ljust(w) for c, w in zip(line, widths)), line[3])).rstrip() for line in table]
         return "\n".join([*lines, self._counted(), *self.notes])
 
     def _repr_html_(self) -> str:
-        rows = [(r.path or "(model)", r.operator, r.way, r.reason) for r in self.rows]
+        rows = [(r.path or "(model)", r.operator, r.precision, r.reason) for r in self.rows]
         return html_table(("module", "operator", "computed", "why"), rows, self._counted(), *self.notes)
 
     def _counted(self) -> str:
-        return ", ".join(f"{n} {way}" for way, n in self.counts().items())
+        return ", ".join(f"{n} {precision}" for precision, n in self.counts().items())

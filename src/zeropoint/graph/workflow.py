@@ -19,7 +19,7 @@ from zeropoint.graph.frontends.dynamic_shapes import ALL
 from zeropoint.graph.frontends.export import capture, is_training
 from zeropoint.graph.lowering.integer import lower
 from zeropoint.graph.lowering.reference import reference
-from zeropoint.graph.passes.annotate import Choice, Way, operator_name, plan, skip_rounding
+from zeropoint.graph.passes.annotate import Choice, Precision, operator_name, plan, skip_rounding
 from zeropoint.graph.passes.canonicalize import make_plain
 from zeropoint.graph.passes.compute_in_float32 import compute_in_float32
 from zeropoint.graph.passes.equalize import divide_in_quantize, equalize, watch_channels
@@ -179,9 +179,9 @@ class Quantized(nn.Module):
 def summarized(choices: dict[fx.Node, Choice], notes: tuple[str, ...]) -> Summary:
     return Summary(
         tuple(
-            Row(origin(node).path, operator_name(node, choice), choice.way.value, choice.reason)
+            Row(origin(node).path, operator_name(node, choice), choice.precision.value, choice.reason)
             for node, choice in choices.items()
-            if choice.way not in (Way.PASSED, Way.FUSED)
+            if choice.precision not in (Precision.PASSED, Precision.FUSED)
         ),
         notes,
     )
@@ -207,7 +207,7 @@ def mapping_of(model: nn.Module, given: Any) -> QConfigMapping:
 
 
 def _require_some(prepared: Prepared) -> Prepared:
-    if all(c.way in (Way.FLOAT, Way.PASSED, Way.FUSED) for c in prepared._choices.values()):
+    if all(c.precision in (Precision.FLOAT, Precision.PASSED, Precision.FUSED) for c in prepared._choices.values()):
         looked_for = ", ".join(operator.name for operator in operators() if operator.annotate is not None)
         raise ValueError(f"nothing in this model would be quantized. Looked for: {looked_for}.\n{prepared.summary()}")
     return prepared
@@ -398,16 +398,16 @@ def convert_layers(prepared: Prepared, layers: Collection[str]) -> Quantized:
     for node, choice in wanted.items():
         for name in choice.inputs if node.name in layers else ():
             at = by_name[name]
-            while at in wanted and wanted[at].way is Way.PASSED:
+            while at in wanted and wanted[at].precision is Precision.PASSED:
                 carried.add(at)
                 at = _before(at)
     choices: dict[fx.Node, Choice] = {}
     for node, choice in wanted.items():
         kept = node.name in layers or node in carried
-        if choice.way in (Way.PASSED, Way.FUSED) and not kept:
+        if choice.precision in (Precision.PASSED, Precision.FUSED) and not kept:
             before = choices.get(_before(node))
-            kept = before is not None and before.way is not Way.FLOAT
-        choices[node] = choice if kept else Choice(Way.FLOAT, choice.reason or "left out", choice.operator)
+            kept = before is not None and before.precision is not Precision.FLOAT
+        choices[node] = choice if kept else Choice(Precision.FLOAT, choice.reason or "left out", choice.operator)
     with torch.no_grad():
         return Quantized(lower(prepared.graph_module, choices), summarized(choices, prepared._notes))
 

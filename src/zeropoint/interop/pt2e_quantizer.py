@@ -24,7 +24,7 @@ from zeropoint.graph.passes.annotate import plan, skip_rounding
 from zeropoint.graph.passes.canonicalize import make_plain
 from zeropoint.graph.policy import Policy, choose_policy
 from zeropoint.operators import BY_ATEN, Output
-from zeropoint.operators.choice import Choice, Way
+from zeropoint.operators.choice import Choice, Precision
 from zeropoint.operators.node import arguments, aten_name
 
 __all__ = ["ZeropointQuantizer"]
@@ -74,11 +74,11 @@ class ZeropointQuantizer(Quantizer):
         skip_rounding(choices)
         by_name = {node.name: node for node in model.graph.nodes}
         for node, choice in choices.items():
-            if choice.way is Way.STATIC:
+            if choice.precision is Precision.STATIC:
                 _annotate(node, choice, by_name)
             elif choice.rounded:
                 node.meta[_KEY] = QuantizationAnnotation(output_qspec=_ACTIVATION, _annotated=True)
-            elif choice.way is Way.PASSED:
+            elif choice.precision is Precision.PASSED:
                 _keep_scale(node)
         return model
 

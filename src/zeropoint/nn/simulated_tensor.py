@@ -1,6 +1,6 @@
 """Floats that stand for a quantized tensor, in a model that is calibrated or trained.
 
-What an observer or a fake quantization lets through becomes a `Standing` tensor, which remembers it. Functions that
+What an observer or a fake quantization lets through becomes a `SimulatedTensor`, which remembers it. Functions that
 pass values on (ReLU, max pooling, reshaping) keep the memory. Any other function is tried on real quantized tensors,
 once: if they cannot take it, the deployed model would fail there, so that is said now, with the place. If they can,
 the result stands for what they give, and in training it has the values that the integers will give.
@@ -27,7 +27,7 @@ from zeropoint.tensor.recording import is_recorded
 _VALUES = frozenset(("T", "mT", "data"))  # attributes of a tensor that give its values
 
 
-class Standing(torch.Tensor):
+class SimulatedTensor(torch.Tensor):
     """A float tensor that stands for a quantized one, and knows the observer or fake quantization it went through."""
 
     _source: Any
@@ -50,7 +50,7 @@ class Standing(torch.Tensor):
         is_attribute = getattr(func, "__name__", "") == "__get__"
         if not _has_float(result) or (is_attribute and name not in _VALUES):
             return result
-        sources = list(dict.fromkeys(t._source for t in tensors_in((args, kwargs)) if isinstance(t, Standing)))
+        sources = list(dict.fromkeys(t._source for t in tensors_in((args, kwargs)) if isinstance(t, SimulatedTensor)))
         source: Any = sources[0] if sources else None
         layouts = _layouts(func, name, args, kwargs)
         keeps = is_attribute or _require_quantizable(func, name, args, kwargs)
@@ -68,26 +68,26 @@ class Standing(torch.Tensor):
 def _writes(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a function writes its result into its first argument, which stands for a quantized tensor."""
     in_place = kwargs.get("inplace") is True or (name.endswith("_") and not name.endswith("__"))
-    return in_place and bool(args) and isinstance(args[0], Standing)
+    return in_place and bool(args) and isinstance(args[0], SimulatedTensor)
 
 
 def _copied(t: Tensor) -> Tensor:
     """A tensor that can be written in the place of `t`; gradients go on to `t`."""
-    return t.as_subclass(torch.Tensor).clone() if isinstance(t, Standing) else t
+    return t.as_subclass(torch.Tensor).clone() if isinstance(t, SimulatedTensor) else t
 
 
 def standing(x: Tensor, source: Any, layout: Tensor | None = None) -> Tensor:
     """`x`, which went through `source`, as a tensor that remembers it."""
     if source is None or not x.is_floating_point():
         return x
-    made = x.as_subclass(Standing)
+    made = x.as_subclass(SimulatedTensor)
     made._source, made._layout = source, layout
     return made
 
 
 def channels_last(x: Tensor) -> Tensor:
     """`x`, from a convolution, remembering that the quantized one keeps its channels last in memory."""
-    if isinstance(x, Standing) and x.dim() in CHANNELS_LAST:
+    if isinstance(x, SimulatedTensor) and x.dim() in CHANNELS_LAST:
         x._layout = torch.empty(x.shape, device="meta", memory_format=CHANNELS_LAST[x.dim()])
     return x
 
@@ -101,7 +101,7 @@ class Moved:
 
 def moved(x: Tensor, like: Any) -> Tensor:
     """`x`, made of `like` and a number; it stands for a quantized tensor if `like` does."""
-    return standing(x, Moved(like._source.dtype)) if isinstance(like, Standing) else x
+    return standing(x, Moved(like._source.dtype)) if isinstance(like, SimulatedTensor) else x
 
 
 def joint(x: Tensor, parts: list[Any], parameters: Callable[..., tuple[float, int]]) -> Tensor:
@@ -109,9 +109,9 @@ def joint(x: Tensor, parts: list[Any], parameters: Callable[..., tuple[float, in
 
     `parameters` finds these, from lists of scales and zero points and the bounds of the integers.
     """
-    if not isinstance(parts[0], Standing):
+    if not isinstance(parts[0], SimulatedTensor):
         return x
-    sources = [p._source for p in parts if isinstance(p, Standing)]
+    sources = [p._source for p in parts if isinstance(p, SimulatedTensor)]
     if len(sources) == len(parts) and all(_rounds(s) for s in sources):
         dtype: Any = quantized_dtype(sources[0].dtype)
         scales, zero_points = [float(s.scale) for s in sources], [int(s.zero_point) for s in sources]
@@ -123,12 +123,12 @@ def joint(x: Tensor, parts: list[Any], parameters: Callable[..., tuple[float, in
 
 def plain(x: Any) -> Any:
     """`x` without its memory; also in tuples, lists and dictionaries."""
-    return _map(x, lambda t: t.as_subclass(torch.Tensor) if isinstance(t, Standing) else t)
+    return _map(x, lambda t: t.as_subclass(torch.Tensor) if isinstance(t, SimulatedTensor) else t)
 
 
 def has_standing(x: Any) -> bool:
     """Whether `x`, a tensor or a structure of them, has one that stands for a quantized tensor."""
-    return any(isinstance(t, Standing) for t in tensors_in(x))
+    return any(isinstance(t, SimulatedTensor) for t in tensors_in(x))
 
 
 def observed(post_process: nn.Module, output: Any) -> Any:
@@ -159,12 +159,12 @@ def rounded(x: Tensor, source: Any) -> Tensor:
 
 def _as_integers(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
     """The `result` of a function, in training with the values that the integers will give and its own gradient."""
-    given = [t for t in tensors_in((args, kwargs)) if isinstance(t, Standing)]
+    given = [t for t in tensors_in((args, kwargs)) if isinstance(t, SimulatedTensor)]
     if not isinstance(result, Tensor) or not all(_rounds(t._source) for t in given):
         return result
 
     def integers(t: Tensor) -> Tensor:
-        if not isinstance(t, Standing):
+        if not isinstance(t, SimulatedTensor):
             return t
         x = t.as_subclass(torch.Tensor).detach()
         if x.dim() in CHANNELS_LAST:  # as the layer before it will hand it over
@@ -198,12 +198,12 @@ def _stands_for_bytes(post_process: Any) -> bool:
 
 def _layouts(func: Any, name: str, args: Any, kwargs: Any) -> Iterator[Tensor]:
     """How the results of `func` will lie in memory, if that is known of what it gets; raises where `view` would."""
-    given = [t for t in tensors_in((args, kwargs)) if isinstance(t, Standing)]
+    given = [t for t in tensors_in((args, kwargs)) if isinstance(t, SimulatedTensor)]
     if len(given) != 1 or given[0]._layout is None:
         return iter(())
 
     def layout(t: Tensor) -> Tensor:
-        return t._layout if isinstance(t, Standing) and t._layout is not None else t
+        return t._layout if isinstance(t, SimulatedTensor) and t._layout is not None else t
 
     try:
         results = tensors_in(func(*_map(args, layout), **_map(kwargs, layout)))
@@ -242,16 +242,16 @@ def _require_quantizable(func: Any, name: str, args: Any, kwargs: Any) -> bool |
     if not isinstance(outcome, str):
         return outcome
     module, where = _place()
-    ways = (
+    precisions = (
         "use a module or a zeropoint.nn.quantized.FloatFunctional, which has add, mul, cat and matmul; put a"
         " DeQuantStub before it (and a QuantStub after it); or set the qconfig of the layers before it to None"
     )
     if module is not None and not list(module.children()) and getattr(module, "qconfig", None) is None:
-        ways = "its qconfig is None, so it stays float: give it a qconfig, or put a DeQuantStub before it"
-        ways += " (and a QuantStub after it)"
+        precisions = "its qconfig is None, so it stays float: give it a qconfig, or put a DeQuantStub before it"
+        precisions += " (and a QuantStub after it)"
     _refuse(
         f"{name or func} does not support quantized tensors, so the converted model would fail {where}."
-        f" Instead: {ways}."
+        f" Instead: {precisions}."
     )
     return None
 
@@ -279,7 +279,7 @@ def _try(func: Callable[..., Any], args: Any, kwargs: Any) -> str | bool | None:
     scales: dict[Any, float] = {}
 
     def quantized(t: Tensor) -> Tensor:
-        if not isinstance(t, Standing):
+        if not isinstance(t, SimulatedTensor):
             return t
         floats = t.as_subclass(torch.Tensor).detach().to(torch.float32)
         scale = scales.setdefault(t._source, 0.125 * (1 + len(scales)))

@@ -28,8 +28,8 @@ from zeropoint.numerics.dtypes import qint8, quint8
 _native.adopt_openmp()
 
 
-class Spelling(enum.IntEnum):
-    """How rounding is spelled. They differ only at ties and out of range; see Spelling in native/kernels/types.h.
+class RoundingVariant(enum.IntEnum):
+    """The form of the rounding formula. Variants differ only at ties and out of range; see native/kernels/types.h.
 
     With x = 0.5, scale = 1, zero_point = 3: `split` rounds 0.5 to 0 and gives 3; the others round 3.5 and give 4.
     """
@@ -122,7 +122,7 @@ def quantize(
     qmin: int,
     qmax: int,
     dtype: torch.dtype,
-    spelling: Spelling = Spelling.split,
+    variant: RoundingVariant = RoundingVariant.split,
 ) -> torch.Tensor:
     """Quantize `x` with flat `scale` and `zero_point`, one for each block, to integers of type `dtype`.
 
@@ -156,14 +156,14 @@ def quantize(
             places.native,
             _view(scale),
             _view(zero_point),
-            spelling,
+            variant,
             qmin,
             qmax,
         )
         return _laid_out(y, x)
     _require_invertible("quantize", scale)
     inv, zero_point = expand(1.0 / scale, x.shape, block), expand(zero_point, x.shape, block)
-    return _quantize_formula(x, inv, zero_point, spelling, qmin, qmax).to(dtype)
+    return _quantize_formula(x, inv, zero_point, variant, qmin, qmax).to(dtype)
 
 
 def quantize_tensor(
@@ -174,7 +174,7 @@ def quantize_tensor(
     qmin: int,
     qmax: int,
     dtype: torch.dtype,
-    spelling: Spelling = Spelling.split,
+    variant: RoundingVariant = RoundingVariant.split,
 ) -> torch.Tensor:
     """Quantize `x` with one scale. Computes in float32; see `quantize`.
 
@@ -186,26 +186,26 @@ def quantize_tensor(
     if code is not None and x.is_cpu:
         x = _float32(x)
         y = torch.empty_like(x, dtype=dtype)
-        _native.quantize_tensor(x.data_ptr(), y.data_ptr(), code, x.numel(), scale, zero_point, spelling, qmin, qmax)
+        _native.quantize_tensor(x.data_ptr(), y.data_ptr(), code, x.numel(), scale, zero_point, variant, qmin, qmax)
         return y
     _require_invertible("quantize", torch.tensor([scale]))
-    return _quantize_formula(x.to(torch.float32), 1.0 / scale, zero_point, spelling, qmin, qmax).to(dtype)
+    return _quantize_formula(x.to(torch.float32), 1.0 / scale, zero_point, variant, qmin, qmax).to(dtype)
 
 
 def _quantize_formula(
     x: torch.Tensor,
     inv: torch.Tensor | float,
     zero_point: torch.Tensor | float,
-    spelling: Spelling,
+    variant: RoundingVariant,
     qmin: int,
     qmax: int,
 ) -> torch.Tensor:
     """The quantized values, still as floats."""
-    if spelling == Spelling.split:
+    if variant == RoundingVariant.split:
         return (torch.round(x * inv) + zero_point).clamp(qmin, qmax)
-    if spelling == Spelling.joined:
+    if variant == RoundingVariant.joined:
         return torch.round(x * inv + zero_point).clamp(qmin, qmax)
-    if spelling == Spelling.fused:
+    if variant == RoundingVariant.fused:
         # A product of two float32 is exact in float64: one rounding to float32 is left, as in the fused addition.
         v = torch.round((x.to(torch.float64) * inv + zero_point).to(torch.float32))
         return torch.where(v.isnan(), qmax, v).clamp(qmin, qmax)

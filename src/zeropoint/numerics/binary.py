@@ -26,7 +26,7 @@ from torch import Tensor
 
 from zeropoint import _native
 from zeropoint.numerics import affine
-from zeropoint.numerics.affine import INTEGER_CODES, Spelling
+from zeropoint.numerics.affine import INTEGER_CODES, RoundingVariant
 from zeropoint.numerics.blocks import is_dense, memory_order
 from zeropoint.numerics.functions import dequantize_fused, ratio, single
 
@@ -159,9 +159,9 @@ def _formula(operation: Operation, a: Operand, b: Operand, scale: float, zero_po
     low = max(info.min, zero_point) if relu else info.min
     if operation == Operation.add:
         total = dequantize_fused(a.q, a.scale, a.zero_point) + dequantize_fused(b.q, b.scale, b.zero_point)
-        spelling = Spelling.saturating if dtype == torch.int32 else Spelling.split
+        variant = RoundingVariant.saturating if dtype == torch.int32 else RoundingVariant.split
         y = affine.quantize_tensor(
-            total, single(scale), zero_point, qmin=info.min, qmax=info.max, dtype=dtype, spelling=spelling
+            total, single(scale), zero_point, qmin=info.min, qmax=info.max, dtype=dtype, variant=variant
         )
         return y.clamp_min(low)
     if operation == Operation.fixed_add:

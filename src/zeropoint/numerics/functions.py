@@ -29,7 +29,7 @@ import torch.nn.functional as F
 
 from zeropoint import _native
 from zeropoint.numerics import affine
-from zeropoint.numerics.affine import INTEGER_CODES, Spelling
+from zeropoint.numerics.affine import INTEGER_CODES, RoundingVariant
 from zeropoint.numerics.blocks import dense, is_dense
 from zeropoint.numerics.dtypes import QuantizedDtype
 
@@ -41,7 +41,7 @@ class FloatFunction:
     Args:
         arguments: their names.
         fused: how x is computed; see the table above.
-        spelling: how 8-bit results are rounded.
+        variant: how 8-bit results are rounded.
         operator: whether it is an operator, ``torch.ops.zeropoint.<name>``.
         on_qtensors: whether that is a function on quantized tensors too; its parameters behind those of the result,
             as in a schema, or None.
@@ -52,7 +52,7 @@ class FloatFunction:
     function: Callable[..., torch.Tensor]
     arguments: tuple[str, ...] = ()
     fused: bool = True
-    spelling: Spelling = Spelling.split
+    variant: RoundingVariant = RoundingVariant.split
     operator: bool = False
     on_qtensors: str | None = None
     in_place: bool = False
@@ -137,9 +137,9 @@ FUNCTIONS = MappingProxyType(
         "tanh": _operator(_tanh),
         "clamp": FloatFunction(torch.clamp, ("low", "high")),
         "threshold": FloatFunction(_threshold, ("threshold", "value"), in_place=True),
-        "hardswish_of_qnnpack": FloatFunction(_hardswish_of_qnnpack, fused=False, spelling=Spelling.joined),
+        "hardswish_of_qnnpack": FloatFunction(_hardswish_of_qnnpack, fused=False, variant=RoundingVariant.joined),
         # The values themselves: as quantize_per_tensor rounds them, and as kernels do.
-        "requantize": FloatFunction(_same, fused=False, spelling=Spelling.fused),
+        "requantize": FloatFunction(_same, fused=False, variant=RoundingVariant.fused),
         "same": FloatFunction(_same),
         "scaled": FloatFunction(_scaled, ("factor",), fused=False),
     }
@@ -275,7 +275,7 @@ def _formula(q: torch.Tensor, name: str, arguments: tuple[float, ...], step: Ste
         qmin=step.qmin,
         qmax=step.qmax,
         dtype=dtype,
-        spelling=Spelling.saturating if wide else entry.spelling,
+        variant=RoundingVariant.saturating if wide else entry.variant,
     )
 
 
@@ -335,6 +335,14 @@ def quantize_number(x: float, scale: float, zero_point: int, dtype: QuantizedDty
     x_in, q = ctypes.c_float(x), np.zeros(1, dtype=dtype.storage)
     code = INTEGER_CODES[dtype.torch_storage]
     _native.quantize_tensor(
-        ctypes.addressof(x_in), q.ctypes.data, code, 1, scale, zero_point, Spelling.saturating, dtype.qmin, dtype.qmax
+        ctypes.addressof(x_in),
+        q.ctypes.data,
+        code,
+        1,
+        scale,
+        zero_point,
+        RoundingVariant.saturating,
+        dtype.qmin,
+        dtype.qmax,
     )
     return int(q[0])

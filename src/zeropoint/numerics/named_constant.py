@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any, ClassVar
 
-# How they look to other code: "dtype" and "qscheme" -> the class that isinstance finds besides ours, "home" -> the
-# module that their names are printed with.
-GUISE: dict[str, Any] = {}
+from zeropoint.context import CONTEXT
 
 
 @functools.cache
@@ -26,7 +24,7 @@ def twin(name: str) -> Any:
 
 def in_files(name: str) -> Any:
     """What stands for the constant of this name in a state_dict: the name, or torch's constant for old code."""
-    if "home" not in GUISE:
+    if not CONTEXT.torch_classes:
         return name
     import torch
 
@@ -42,13 +40,13 @@ class Named:
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """The class, or that of torch's constants: isinstance takes this and the type."""
-        return GUISE.get(self._of_torch, type(self))
+        return CONTEXT.torch_classes.get(self._of_torch, type(self))
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{self!r} cannot be changed: it has no {name} to set")
 
     def __repr__(self) -> str:
-        return f"{GUISE.get('home', 'zeropoint')}.{self.name}"
+        return f"{'torch' if CONTEXT.torch_classes else 'zeropoint'}.{self.name}"
 
     def __eq__(self, other: object) -> bool:
         """Whether `other` is the same constant, ours or torch's."""

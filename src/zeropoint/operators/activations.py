@@ -15,7 +15,7 @@ from zeropoint.nn import quantized as nnq
 from zeropoint.nn.quantized.storage import quantize_weight
 from zeropoint.numerics.dtypes import qint8, quint8
 from zeropoint.observers import MinMaxObserver
-from zeropoint.operators.choice import Choice, State, Way, function_of_one_tensor
+from zeropoint.operators.choice import Choice, Precision, State, function_of_one_tensor
 from zeropoint.operators.elementwise import emit_bounds, emit_function, emit_threshold
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
 from zeropoint.operators.lookup import emit_table
@@ -49,8 +49,8 @@ def _number(g: Lowering, name: str, value: Any) -> Any:
 
 def _annotate_prelu(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
     choice = function_of_one_tensor(state, node, operator, qconfig)
-    if choice.way is Way.STATIC and parameter(state.graph, node.args[1]) is None:
-        return Choice(Way.FLOAT, "its slopes are not constants", operator)
+    if choice.precision is Precision.STATIC and parameter(state.graph, node.args[1]) is None:
+        return Choice(Precision.FLOAT, "its slopes are not constants", operator)
     return choice
 
 

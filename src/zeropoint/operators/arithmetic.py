@@ -14,8 +14,8 @@ from zeropoint.numerics.binary import fits_fixed_add
 from zeropoint.numerics.functions import Step
 from zeropoint.operators.choice import (
     Choice,
+    Precision,
     State,
-    Way,
     is_float,
     is_static,
     relu_after,
@@ -49,20 +49,22 @@ def _product(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> C
         state.mapping.object_type_qconfigs.get(kind) is not None for kind in operator.object_types
     ):
         return Choice(
-            Way.FLOAT,
+            Precision.FLOAT,
             "products of activations stay in float in dynamic mode, unless the policy sets products",
             operator,
         )
     if not all(_is_matrix(t) for t in tensor_arguments(node)):
-        return Choice(Way.FLOAT, "its inputs are not float32 matrices", operator)
-    return Choice(Way.DYNAMIC, "", operator, qconfig)
+        return Choice(Precision.FLOAT, "its inputs are not float32 matrices", operator)
+    return Choice(Precision.DYNAMIC, "", operator, qconfig)
 
 
 def _of_stored(state: State, node: fx.Node, choice: Choice) -> Choice:
     """`choice` with parameters as inputs, where it takes values of these: weights of experts, embeddings of places."""
     tensors = tuple(tensor_arguments(node))
     values = [t.meta.get("val") for t in tensors if t.op != "get_attr"]
-    if choice.way is Way.STATIC and all(isinstance(v, torch.Tensor) and v.dtype == torch.float32 for v in values):
+    if choice.precision is Precision.STATIC and all(
+        isinstance(v, torch.Tensor) and v.dtype == torch.float32 for v in values
+    ):
         choice.inputs = tuple(stored_source(state, t).name for t in tensors)
     return choice
 
@@ -75,34 +77,34 @@ def _is_matrix(node: fx.Node) -> bool:
 def _several(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
     """Several tensors, all of which become integers."""
     if not is_static(qconfig.activation()):
-        return Choice(Way.FLOAT, "no dynamic version", operator)
+        return Choice(Precision.FLOAT, "no dynamic version", operator)
     if operator.name == "cat" and isinstance(node.args[0], fx.Node):
-        return Choice(Way.FLOAT, "its list is not a constant", operator)
+        return Choice(Precision.FLOAT, "its list is not a constant", operator)
     tensors = tuple(tensor_arguments(node))
     if operator.name == "cat" and _is_masking(state, node, tensors):
-        return Choice(Way.FLOAT, f"it may join {_MASK}", operator)
+        return Choice(Precision.FLOAT, f"it may join {_MASK}", operator)
     if any(not is_float(t) for t in tensors):
-        return Choice(Way.FLOAT, "its inputs are not floats", operator)
+        return Choice(Precision.FLOAT, "its inputs are not floats", operator)
     if isinstance(arguments(node).get("alpha"), fx.Node) or not tensors:
-        return Choice(Way.FLOAT, "its operands are sizes", operator)
+        return Choice(Precision.FLOAT, "its operands are sizes", operator)
     if not operator.heavy and not any(t in state.quantized for t in tensors):
-        return Choice(Way.FLOAT, "its inputs are in float", operator)
-    return Choice(Way.STATIC, "", operator, qconfig, tuple(t.name for t in tensors), relu_after(node, operator))
+        return Choice(Precision.FLOAT, "its inputs are in float", operator)
+    return Choice(Precision.STATIC, "", operator, qconfig, tuple(t.name for t in tensors), relu_after(node, operator))
 
 
 def _elementwise(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
     """Two tensors, or a tensor and a number, which changes the parameters of the tensor and nothing else."""
     choice = _several(state, node, operator, qconfig)
     tensors = tuple(tensor_arguments(node))
-    if choice.way is Way.FLOAT:
+    if choice.precision is Precision.FLOAT:
         return choice
     if operator.name == "add" and _is_masking(state, node, tensors):
-        return Choice(Way.FLOAT, f"it may add {_MASK}", operator)
+        return Choice(Precision.FLOAT, f"it may add {_MASK}", operator)
     if len(tensors) > 1:
         return _of_stored(state, node, choice)
     if any(isinstance(v, fx.Node) and v is not tensors[0] for v in node.args):
-        return Choice(Way.FLOAT, "its operand is a size", operator)
-    return Choice(Way.PASSED, "", operator)
+        return Choice(Precision.FLOAT, "its operand is a size", operator)
+    return Choice(Precision.PASSED, "", operator)
 
 
 _MASK = "a mask to scores: the range of the mask would leave too little precision for them"
@@ -146,14 +148,14 @@ def _binary(g: Lowering, node: fx.Node, choice: Choice) -> Value:
 
 
 def _multiplied(g: Lowering, node: fx.Node, choice: Choice) -> Value:
-    if choice.way is Way.DYNAMIC:
+    if choice.precision is Precision.DYNAMIC:
         return Value(g.call(ours.matmul_dynamic.default, *(g.floats(part) for part in node.args[:2])))
     return _binary(g, node, choice)
 
 
 def _with_number(g: Lowering, node: fx.Node, choice: Choice) -> Value:
     """A tensor and a number: the integers stay, or nearly, and the parameters change."""
-    if choice.way is Way.STATIC:
+    if choice.precision is Precision.STATIC:
         return _binary(g, node, choice)
     integers, scale = g.integers(node.args[0])
     number = float(node.args[1])

@@ -15,10 +15,10 @@ from zeropoint.observers import PlaceholderObserver
 from zeropoint.operators.node import Unsized, arguments, aten_name, only_reads_shape, parameter
 from zeropoint.operators.registry import BY_ATEN
 
-__all__ = ["Choice", "State", "Way", "is_float", "is_static"]
+__all__ = ["Choice", "State", "Precision", "is_float", "is_static"]
 
 
-class Way(enum.Enum):
+class Precision(enum.Enum):
     """How a node is computed."""
 
     STATIC = "int8"
@@ -36,7 +36,7 @@ class Way(enum.Enum):
 class Choice:
     """What becomes of a node."""
 
-    way: Way
+    precision: Precision
     reason: str = ""
     operator: Any = None  # its record, if it has one
     qconfig: Any = None
@@ -108,7 +108,7 @@ def source(state: State, value: fx.Node) -> fx.Node:
     if not between or not is_float(current) or current.op == "get_attr" or "written" in current.meta:
         return value
     for node in between:
-        state.choices[node] = Choice(Way.PASSED)
+        state.choices[node] = Choice(Precision.PASSED)
         state.quantized.add(node)
     return current
 
@@ -127,7 +127,7 @@ def stored_source(state: State, value: fx.Node) -> fx.Node:
     if not between or stored is None or stored.dtype != torch.float32 or not _has_one_reader(current):
         return value
     for node in between:
-        state.choices[node] = Choice(Way.PASSED)
+        state.choices[node] = Choice(Precision.PASSED)
         state.quantized.add(node)
     return current
 
@@ -149,17 +149,17 @@ def _reshapes(node: fx.Node) -> bool:
 def function_of_one_tensor(state: State, node: fx.Node, operator: Any, qconfig: Any) -> Choice:
     """The choice for a function of one tensor, with numbers and parameters that are stored."""
     if not is_static(qconfig.activation()):
-        return Choice(Way.FLOAT, "no dynamic version", operator)
+        return Choice(Precision.FLOAT, "no dynamic version", operator)
     first = node.args[0]
     if first not in state.quantized and not (state.alone and operator.alone and is_float(first)):
-        return Choice(Way.FLOAT, "its input is in float", operator)
+        return Choice(Precision.FLOAT, "its input is in float", operator)
     a = arguments(node)
     computed = [k for k in operator.arguments if isinstance(a[k], fx.Node) and parameter(state.graph, a[k]) is None]
     if computed:
-        return Choice(Way.FLOAT, f"its {computed[0]} is not a constant", operator)
+        return Choice(Precision.FLOAT, f"its {computed[0]} is not a constant", operator)
     if a.get("training") or a.get("use_input_stats") is False or a.get("half_to_float"):
-        return Choice(Way.FLOAT, "in training", operator)
-    return Choice(Way.STATIC, "", operator, qconfig, (source(state, first).name,), relu_after(node, operator))
+        return Choice(Precision.FLOAT, "in training", operator)
+    return Choice(Precision.STATIC, "", operator, qconfig, (source(state, first).name,), relu_after(node, operator))
 
 
 def weight_dtype(qconfig: Any) -> str:

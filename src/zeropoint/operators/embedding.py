@@ -15,7 +15,7 @@ from zeropoint.nn import qat as nnqat
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.quantized import reference as nnqr
 from zeropoint.nn.quantized.storage import quantize_weight
-from zeropoint.operators.choice import Choice, State, Way
+from zeropoint.operators.choice import Choice, Precision, State
 from zeropoint.operators.expressions import in_dtype
 from zeropoint.operators.float_forms import FloatCall, are_floats
 from zeropoint.operators.lowered_value import Value
@@ -43,19 +43,19 @@ def table_bits(weight: Any) -> int | None:
 
 def _annotate(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
     if table_bits(qconfig.weight()) is None:
-        return Choice(Way.FLOAT, "embedding tables need float_qparams_weight_only_qconfig", operator)
+        return Choice(Precision.FLOAT, "embedding tables need float_qparams_weight_only_qconfig", operator)
     if parameter(state.graph, node.args[0]) is None:
-        return Choice(Way.FLOAT, "its table is not a constant", operator)
-    return Choice(Way.DYNAMIC, "", operator, qconfig)
+        return Choice(Precision.FLOAT, "its table is not a constant", operator)
+    return Choice(Precision.DYNAMIC, "", operator, qconfig)
 
 
 def _annotate_bags(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
     choice = _annotate(state, node, operator, qconfig)
     padding = arguments(node).get("padding_idx")
-    if choice.way is Way.DYNAMIC and padding is not None and padding >= 0:
-        return Choice(Way.FLOAT, PADDED, operator)
+    if choice.precision is Precision.DYNAMIC and padding is not None and padding >= 0:
+        return Choice(Precision.FLOAT, PADDED, operator)
     if not bags_alone(node):
-        return Choice(Way.FLOAT, "outputs other than the bags are used", operator)
+        return Choice(Precision.FLOAT, "outputs other than the bags are used", operator)
     return choice
 
 
@@ -98,7 +98,7 @@ def _bags_in_parts(g: Lowering, node: fx.Node) -> FloatCall | None:
     a, call = arguments(node), g.call
     floats = [a[k] for k in ("weight", "per_sample_weights") if a[k] is not None]
     used = [g.choices.get(user) for user in node.users]
-    if any(choice is None or choice.way is not Way.FUSED for choice in used):
+    if any(choice is None or choice.precision is not Precision.FUSED for choice in used):
         return None
     if "written" in node.meta or not are_floats(g, floats):
         return None

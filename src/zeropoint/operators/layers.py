@@ -22,8 +22,8 @@ from zeropoint.nn.quantized.storage import quantize_weight
 from zeropoint.observers.grouped import GROUP
 from zeropoint.operators.choice import (
     Choice,
+    Precision,
     State,
-    Way,
     is_float_placeholder,
     is_static,
     relu_after,
@@ -65,31 +65,31 @@ def annotate(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> C
     """A layer whose weight and bias are stored; by the dtypes of the qconfig, one of its forms."""
     a = arguments(node)
     if parameter(state.graph, a["weight"]) is None:
-        return Choice(Way.FLOAT, "its weight is not a constant", operator)
+        return Choice(Precision.FLOAT, "its weight is not a constant", operator)
     if a["bias"] is not None and parameter(state.graph, a["bias"]) is None:
-        return Choice(Way.FLOAT, "its bias is not a constant", operator)
+        return Choice(Precision.FLOAT, "its bias is not a constant", operator)
     if isinstance(a.get("padding"), str):
-        return Choice(Way.FLOAT, f"asymmetric padding={a['padding']!r}", operator)
+        return Choice(Precision.FLOAT, f"asymmetric padding={a['padding']!r}", operator)
     weight, activation, kind = qconfig.weight(), qconfig.activation(), weight_dtype(qconfig)
     is_linear = operator.name == "linear"
     if kind == "float16":
         if not is_linear:
-            return Choice(Way.FLOAT, "float16 weights are supported in linear layers only", operator)
-        return Choice(Way.HALF, "", operator, qconfig)
+            return Choice(Precision.FLOAT, "float16 weights are supported in linear layers only", operator)
+        return Choice(Precision.HALF, "", operator, qconfig)
     if is_float_placeholder(activation) and kind in ("qint8", "quint8", "quint4x2"):
         if not operator.weight_only:
-            return Choice(Way.FLOAT, "weight-only quantization is supported in linear layers only", operator)
-        return Choice(Way.WEIGHT_4 if kind == "quint4x2" else Way.WEIGHT, "", operator, qconfig)
+            return Choice(Precision.FLOAT, "weight-only quantization is supported in linear layers only", operator)
+        return Choice(Precision.WEIGHT_4 if kind == "quint4x2" else Precision.WEIGHT, "", operator, qconfig)
     if kind not in ("qint8", "quint8"):
-        return Choice(Way.FLOAT, f"unsupported weight dtype {weight.dtype}", operator)
+        return Choice(Precision.FLOAT, f"unsupported weight dtype {weight.dtype}", operator)
     relu = relu_after(node, operator)
     if getattr(activation, "is_dynamic", False):
-        return Choice(Way.DYNAMIC, "", operator, qconfig, relu=relu if is_linear else None)
+        return Choice(Precision.DYNAMIC, "", operator, qconfig, relu=relu if is_linear else None)
     if not is_static(activation):
-        return Choice(Way.FLOAT, f"unsupported activation dtype {activation.dtype}", operator)
+        return Choice(Precision.FLOAT, f"unsupported activation dtype {activation.dtype}", operator)
     if "per_channel" in str(activation.qscheme):
-        return Choice(Way.FLOAT, "per-channel activations are not supported", operator)
-    return Choice(Way.STATIC, "", operator, qconfig, (source(state, a["input"]).name,), relu)
+        return Choice(Precision.FLOAT, "per-channel activations are not supported", operator)
+    return Choice(Precision.STATIC, "", operator, qconfig, (source(state, a["input"]).name,), relu)
 
 
 # ---------------------------------------------------------------------------------------------------------- lowering
@@ -97,16 +97,16 @@ def annotate(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> C
 
 def lower(g: Lowering, node: fx.Node, choice: Choice) -> Value:
     a = arguments(node)
-    if choice.way in (Way.WEIGHT, Way.WEIGHT_4):
+    if choice.precision in (Precision.WEIGHT, Precision.WEIGHT_4):
         return _weight_only(g, a, choice)
     bias = g.stored_or_none(a["bias"])
-    if choice.way is Way.HALF:
+    if choice.precision is Precision.HALF:
         half = g.parameter(a["weight"]).clamp(-65504, 65504).to(torch.float16)
         stored = g.constant(a["weight"].target, half)
         return Value(g.call(ours.linear_dynamic_fp16.default, g.floats(a["input"]), stored, bias))
     weight = g.weight(a["weight"], choice, choice.operator.weight_axis)
     geometry, is_one = _geometry(g, a), _is_one_image(g, node)
-    if choice.way is Way.DYNAMIC:
+    if choice.precision is Precision.DYNAMIC:
         activation = choice.qconfig.activation()
         options = [bool(getattr(activation, "reduce_range", False))]
         if choice.operator.name == "linear":
@@ -162,7 +162,7 @@ def _geometry(g: Lowering, a: dict[str, Any]) -> list[Any]:
 def _weight_only(g: Lowering, a: dict[str, Any], choice: Choice) -> Value:
     """A linear layer on floats with weights of 8 bits, as observed, or of 4 bits in groups of inputs."""
     weight, name = g.parameter(a["weight"]), str(a["weight"].target)
-    if choice.way is Way.WEIGHT_4:
+    if choice.precision is Precision.WEIGHT_4:
         group_size = getattr(choice.qconfig.weight(), "group_size", GROUP)
         packed = weight_only_prepack(weight, bits=4, group_size=group_size, symmetric=False)
     else:

@@ -13,7 +13,7 @@ from zeropoint.nn import quantizable as nnqa
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.quantized import dynamic as nnqd
 from zeropoint.nn.quantized import reference as nnqr
-from zeropoint.operators.choice import Choice, State, Way, is_float_placeholder, weight_dtype
+from zeropoint.operators.choice import Choice, Precision, State, is_float_placeholder, weight_dtype
 from zeropoint.operators.float_forms import FloatCall, are_floats
 from zeropoint.operators.lowered_value import Value
 from zeropoint.operators.lowering import Lowering
@@ -47,31 +47,31 @@ def _is_whole(a: dict[str, Any]) -> bool:
 def _annotate(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
     a = arguments(node)
     if not isinstance(a["params"], (list, tuple)) or any(parameter(state.graph, w) is None for w in a["params"]):
-        return Choice(Way.FLOAT, "its weights are not constants", operator)
+        return Choice(Precision.FLOAT, "its weights are not constants", operator)
     if a["train"] and a["dropout"]:
-        return Choice(Way.FLOAT, "in training", operator)
+        return Choice(Precision.FLOAT, "in training", operator)
     if not _is_whole(a):
-        return Choice(Way.FLOAT, "projections are not supported", operator)
+        return Choice(Precision.FLOAT, "projections are not supported", operator)
     kind = weight_dtype(qconfig)
     if kind == "float16":
-        return Choice(Way.HALF, "", operator, qconfig)
+        return Choice(Precision.HALF, "", operator, qconfig)
     if is_float_placeholder(qconfig.activation()):
-        return Choice(Way.FLOAT, "weight-only quantization is supported in linear layers only", operator)
+        return Choice(Precision.FLOAT, "weight-only quantization is supported in linear layers only", operator)
     if kind != "qint8":
-        return Choice(Way.FLOAT, f"unsupported weight dtype {qconfig.weight().dtype}", operator)
-    return Choice(Way.DYNAMIC, "", operator, qconfig)
+        return Choice(Precision.FLOAT, f"unsupported weight dtype {qconfig.weight().dtype}", operator)
+    return Choice(Precision.DYNAMIC, "", operator, qconfig)
 
 
 def _annotate_cell(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
     a = arguments(node)
     tensors = [a[name] for name in ("w_ih", "w_hh", "b_ih", "b_hh")]
     if any(t is not None and parameter(state.graph, t) is None for t in tensors):
-        return Choice(Way.FLOAT, "its weights are not constants", operator)
+        return Choice(Precision.FLOAT, "its weights are not constants", operator)
     if weight_dtype(qconfig) != "qint8":
-        return Choice(Way.FLOAT, f"unsupported weight dtype {qconfig.weight().dtype} of a cell", operator)
+        return Choice(Precision.FLOAT, f"unsupported weight dtype {qconfig.weight().dtype} of a cell", operator)
     if is_float_placeholder(qconfig.activation()):
-        return Choice(Way.FLOAT, "weight-only quantization is supported in linear layers only", operator)
-    return Choice(Way.DYNAMIC, "", operator, qconfig)
+        return Choice(Precision.FLOAT, "weight-only quantization is supported in linear layers only", operator)
+    return Choice(Precision.DYNAMIC, "", operator, qconfig)
 
 
 def _split(a: dict[str, Any]) -> tuple[list[Any], list[Any]]:
@@ -97,7 +97,7 @@ def _lower(g: Lowering, node: fx.Node, choice: Choice) -> Value:
     a = arguments(node)
     weights, biases = _split(a)
     stored = [g.constant(b.target, g.parameter(b)) for b in biases]
-    if choice.way is Way.HALF:
+    if choice.precision is Precision.HALF:
         half = [g.constant(w.target, g.parameter(w).to(torch.float16)) for w in weights]
         columns: tuple[list[Any], ...] = (half, [], [])
     else:
@@ -107,7 +107,7 @@ def _lower(g: Lowering, node: fx.Node, choice: Choice) -> Value:
     op = getattr(ours, choice.operator.name).input
     options = (a["num_layers"], 0.0, False, a["bidirectional"], a["batch_first"], reduces_range(choice))
     sizes = [g.argument(a["batch_sizes"])] if "batch_sizes" in a else []
-    if choice.way is not Way.HALF and has_ranges_of_rows(choice):
+    if choice.precision is not Precision.HALF and has_ranges_of_rows(choice):
         sizes = [*(sizes or [None]), True]
     return Value(g.call(op, g.floats(a["input"]), states, *columns, stored, *options, *sizes))
 

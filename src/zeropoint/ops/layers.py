@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from zeropoint import _native
-from zeropoint.numerics.affine import INTEGER_CODES, Spelling, quantize_tensor
+from zeropoint.numerics.affine import INTEGER_CODES, RoundingVariant, quantize_tensor
 from zeropoint.numerics.qparams import choose_qparams, saturate_weight_to_fp16
 from zeropoint.ops import checks, rounding
 from zeropoint.ops.geometry import Geometry, three
@@ -305,7 +305,7 @@ def run_linear_tanh(
     _, low, high = _BYTE_KINDS[x.dtype]
     checks.require_zero_point_inside(op, zero_point, low, high)
     y = run_linear(op, x, x_scale, x_zero_point, layer, 1.0, 0, dtype=torch.float32).tanh_()
-    return quantize_tensor(y, scale, zero_point, qmin=low, qmax=high, dtype=x.dtype, spelling=Spelling.fused)
+    return quantize_tensor(y, scale, zero_point, qmin=low, qmax=high, dtype=x.dtype, variant=RoundingVariant.fused)
 
 
 def channels_inside(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -391,7 +391,7 @@ def run_conv_dynamic(
     """A convolution on floats that are quantized on the way, with float32 output."""
     checks.require_dtype(geometry.op, "input", x.dtype, (torch.float32,))
     scale, zero_point = choose_qparams(x, reduce_range) if x.numel() else (1.0, 0)
-    q = quantize_tensor(x, scale, zero_point, qmin=0, qmax=255, dtype=torch.uint8, spelling=Spelling.fused)
+    q = quantize_tensor(x, scale, zero_point, qmin=0, qmax=255, dtype=torch.uint8, variant=RoundingVariant.fused)
     return run_conv(geometry, q, scale, zero_point, weight, layer, 1.0, 0, dtype=torch.float32)
 
 

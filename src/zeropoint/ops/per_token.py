@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from zeropoint.numerics import affine, blocks
-from zeropoint.numerics.affine import Spelling
+from zeropoint.numerics.affine import RoundingVariant
 from zeropoint.ops import checks
 from zeropoint.ops.library import TwoTensors, composite, operator
 
@@ -153,7 +153,7 @@ def quantize_per_token(
         qmin=quant_min,
         qmax=quant_max,
         dtype=dtype,
-        spelling=Spelling.joined,
+        variant=RoundingVariant.joined,
     )
 
 

@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from zeropoint import _native
-from zeropoint.numerics.affine import INTEGER_CODES, Spelling, dequantize_tensor, quantize_tensor
+from zeropoint.numerics.affine import INTEGER_CODES, RoundingVariant, dequantize_tensor, quantize_tensor
 from zeropoint.numerics.blocks import CHANNELS_LAST
 from zeropoint.ops.library import Sizes, operator
 from zeropoint.ops.rounding import QNNPACK, of_values
@@ -432,7 +432,9 @@ def stored_mean_of_columns(
         _native.mean_of_columns(_native_means(q, means, qmin, qmax, scale, zero_point), outer, rows, inner)
     else:
         floats = dequantize_tensor(q.permute(order).reshape(outer, rows, inner), scale, zero_point, exact=True).mean(1)
-        means = quantize_tensor(floats, scale, zero_point, qmin=qmin, qmax=qmax, dtype=q.dtype, spelling=Spelling.fused)
+        means = quantize_tensor(
+            floats, scale, zero_point, qmin=qmin, qmax=qmax, dtype=q.dtype, variant=RoundingVariant.fused
+        )
         means = means.reshape(shape)
     return means if permutation is None else means.permute(permutation)
 
@@ -486,7 +488,7 @@ def stored_mean_over(
             sums = values.sum(dropped, dtype=torch.int64) - count * zero_point
             floats = (sums.double() * float(torch.tensor(scale, dtype=torch.float32)) / count).float()
             means = quantize_tensor(
-                floats, scale, zero_point, qmin=qmin, qmax=qmax, dtype=q.dtype, spelling=Spelling.fused
+                floats, scale, zero_point, qmin=qmin, qmax=qmax, dtype=q.dtype, variant=RoundingVariant.fused
             )
     for axis in dropped if keepdim else ():
         means = means.unsqueeze(axis)

@@ -1,7 +1,7 @@
 """Between float tensors and the integers a QTensor stores, exactly as PyTorch's quantized tensors did it.
 
 These operators are what `zeropoint.tensor` is made of; being operators, they let QTensors pass through torch.compile.
-They differ from the decomposed library at ties and in 32 bits; `Spelling` says how.
+They differ from the decomposed library at ties and in 32 bits; `RoundingVariant` says how.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from zeropoint.numerics import affine, blocks, functions, packing
-from zeropoint.numerics.affine import Spelling
+from zeropoint.numerics.affine import RoundingVariant
 from zeropoint.ops.library import composite, operator
 
 
@@ -42,10 +42,12 @@ def stored_quantize(x: Tensor, scale: float, zero_point: int, qmin: int, qmax: i
         # The reciprocal is that of the float32 scale; 1 / inverse, in float64, is a scale with just this reciprocal.
         inverse = (1.0 / torch.tensor(scale, dtype=torch.float32)).item()
         step = 1.0 / inverse if 0 < abs(inverse) < math.inf else scale
-        y = affine.quantize_tensor(x, step, zero_point, qmin=qmin, qmax=qmax, dtype=storage, spelling=Spelling.split)
+        y = affine.quantize_tensor(
+            x, step, zero_point, qmin=qmin, qmax=qmax, dtype=storage, variant=RoundingVariant.split
+        )
         return y.masked_fill_(x * inverse >= 2.0**63, qmin)
-    spelling = Spelling.saturating if storage == torch.int32 else Spelling.fused
-    return affine.quantize_tensor(x, scale, zero_point, qmin=qmin, qmax=qmax, dtype=storage, spelling=spelling)
+    variant = RoundingVariant.saturating if storage == torch.int32 else RoundingVariant.fused
+    return affine.quantize_tensor(x, scale, zero_point, qmin=qmin, qmax=qmax, dtype=storage, variant=variant)
 
 
 @operator(fake=_fake_stored)
@@ -60,10 +62,10 @@ def stored_quantize_per_channel(
         ... )
         tensor([4], dtype=torch.uint8)
     """
-    spelling = Spelling.wrapping if zero_points.is_floating_point() else Spelling.saturating
+    variant = RoundingVariant.wrapping if zero_points.is_floating_point() else RoundingVariant.saturating
     block = blocks.per_channel(x.shape, axis)
     return affine.quantize(
-        x, scales.to(torch.float32), zero_points, block, qmin=qmin, qmax=qmax, dtype=storage, spelling=spelling
+        x, scales.to(torch.float32), zero_points, block, qmin=qmin, qmax=qmax, dtype=storage, variant=variant
     )
 
 

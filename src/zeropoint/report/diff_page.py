@@ -30,7 +30,7 @@ class Side:
     path: str
     seconds: tuple[float | None, float | None]
     nbytes: tuple[int | None, int | None]
-    ways: tuple[str, str]
+    precisions: tuple[str, str]
 
     @property
     def change(self) -> float:
@@ -53,9 +53,9 @@ def _modules(f: ProgramFacts) -> dict[str, tuple[float, int, str]]:
     found: dict[str, tuple[float, int, str]] = {}
     for step in (step for step in f.steps if step.dtype):  # those that make tensors
         path = step.path or step.op
-        seconds, nbytes, way = found.get(path, (0.0, 0, ""))
-        way = step.precision if step.macs or not way else way
-        found[path] = seconds + (step.seconds or 0.0), nbytes + step.stored, way
+        seconds, nbytes, precision = found.get(path, (0.0, 0, ""))
+        precision = step.precision if step.macs or not precision else precision
+        found[path] = seconds + (step.seconds or 0.0), nbytes + step.stored, precision
     return found
 
 
@@ -111,7 +111,7 @@ def _cards(a: ProgramFacts, b: ProgramFacts, apart: float) -> str:
         card("File", readable_bytes(b.file), f"was {readable_bytes(a.file)}, {size_change(a.file, b.file)}"),
     ]
     if a.operators and b.operators:
-        was, now = (quantized_of(way for _, _, way, _ in f.operators) for f in (a, b))
+        was, now = (quantized_of(precision for _, _, precision, _ in f.operators) for f in (a, b))
         cards.append(card("Operators quantized", now, f"was {was}"))
     return "".join(cards)
 
@@ -133,14 +133,18 @@ def _table(rows: Sequence[Side], names: Sequence[str]) -> str:
     )
     lines = []
     for side in rows:
-        way = side.ways[1] if side.ways[0] == side.ways[1] else " → ".join(w or "nothing" for w in side.ways)
+        precision = (
+            side.precisions[1]
+            if side.precisions[0] == side.precisions[1]
+            else " → ".join(w or "nothing" for w in side.precisions)
+        )
         times = [f'<td data-value="{s or 0}">{"" if s is None else milliseconds(1e3 * s)}</td>' for s in side.seconds]
         sizes = [f'<td data-value="{n or 0}">{readable_bytes(n) if n else ""}</td>' for n in side.nbytes]
         sign, grade = ("+", "warn") if side.change > 0 else ("−", "good")
         shown = f"{sign}{milliseconds(1e3 * abs(side.change))}" if abs(side.change) >= NOTABLE else ""
         lines.append(
             f'<tr><td class="text" data-value="{escape(side.path)}">{layer_name(side.path, "")}</td>'
-            f'<td class="text" data-value="{escape(way)}">{escape(way)}</td>{"".join(times)}'
+            f'<td class="text" data-value="{escape(precision)}">{escape(precision)}</td>{"".join(times)}'
             f'<td data-value="{side.change}" class="{grade}">{shown}</td>{"".join(sizes)}</tr>'
         )
     return section(

@@ -63,7 +63,7 @@ class Findings:
     @property
     def left_in_float(self) -> tuple[Row, ...]:
         """The operators that are not quantized."""
-        return tuple(row for row in self.operators if row.way == "float32")
+        return tuple(row for row in self.operators if row.precision == "float32")
 
 
 def gather(

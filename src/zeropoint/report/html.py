@@ -126,7 +126,7 @@ def _cards(f: Findings) -> str:
               f"float {readable_bytes(f.float_nbytes)}, {size_change(f.float_nbytes, f.nbytes)}"),
         card("Time for a batch", milliseconds(f.milliseconds),
               f"float {milliseconds(f.float_milliseconds)}, {_times(faster)}", "good" if faster >= 1 else "warn"),
-        card("Operators quantized", quantized_of(r.way for r in f.operators), f"{len(f.left_in_float)} in float"),
+        card("Operators quantized", quantized_of(r.precision for r in f.operators), f"{len(f.left_in_float)} in float"),
     ]  # fmt: skip
     if worst is not None:
         cards.append(card("Worst layer", worst.path or "(model)", f"{worst.share:.0%} of the error", "words"))

@@ -14,14 +14,14 @@ from zeropoint.graph.policy import Policy
 from zeropoint.graph.provenance import origin
 from zeropoint.graph.summary import Row
 from zeropoint.graph.to_int8 import evaluated, prepare_int8
-from zeropoint.operators.choice import Way
+from zeropoint.operators.choice import Precision
 from zeropoint.report.markup import asset, card, digest, drawing, layer_name, section, table
 from zeropoint.report.svg_graph import Box, graph_svg
 from zeropoint.table import quantized_of, readable_bytes
 
 __all__ = ["write_model_page"]
 
-_NOT_COUNTED = (Way.PASSED, Way.FUSED)  # as in `summary()`
+_NOT_COUNTED = (Precision.PASSED, Precision.FUSED)  # as in `summary()`
 
 
 def write_model_page(
@@ -42,15 +42,15 @@ def write_model_page(
         >>> import tempfile, torch
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     rows = write_model_page(f"{folder}/model.html", nn.Sequential(nn.Linear(4, 2)), (torch.ones(1, 4),))
-        >>> [(row.path, row.way) for row in rows]
+        >>> [(row.path, row.precision) for row in rows]
         [('0', 'int8')]
     """
     Policy().mapping(None, mode)
     prepared, _ = prepare_int8(evaluated(model), example_inputs, None, mode, None)
     rows = prepared.summary().rows
-    nodes = [node for node, choice in prepared.choices().items() if choice.way not in _NOT_COUNTED]
+    nodes = [node for node, choice in prepared.choices().items() if choice.precision not in _NOT_COUNTED]
     script = asset("sort.js") + asset("graph.js") + asset("model.js")
-    ways = [row.way for row in rows]
+    precisions = [row.precision for row in rows]
     text = Template(asset("page.html")).substitute(
         brand="zeropoint plan",
         digest=digest(script),
@@ -58,8 +58,8 @@ def write_model_page(
         script=script,
         title=escape(title or type(model).__name__),
         verdict="What quantization would make of this model. Nothing has been calibrated or changed.",
-        cards=card("Operators quantized", quantized_of(ways), "as to_int8 would do it")
-        + card("In float", str(ways.count("float32")), "the table says why"),
+        cards=card("Operators quantized", quantized_of(precisions), "as to_int8 would do it")
+        + card("In float", str(precisions.count("float32")), "the table says why"),
         sections=_graph(nodes, rows) + _operators(rows),
         footer="",
     )
@@ -73,7 +73,7 @@ def _graph(nodes: list[fx.Node], rows: tuple[Row, ...]) -> str:
     boxes = []
     for i, (node, row) in enumerate(zip(nodes, rows)):
         sources = {place[n]: _passes(n) for n in _read(node, place) if place[n] < i}
-        kind = "float" if row.way == "float32" else "int8"
+        kind = "float" if row.precision == "float32" else "int8"
         title = origin(node).path or row.operator
         boxes.append(Box(title, f"{row.operator} {_shape(node)}", kind, i, tuple(sources.items())))
     if not boxes:
@@ -115,10 +115,10 @@ def _operators(rows: tuple[Row, ...]) -> str:
     )
     lines = []
     for i, row in enumerate(rows):
-        tag = f'<span class="tag{" float" if row.way == "float32" else ""}">{escape(row.way)}</span>'
+        tag = f'<span class="tag{" float" if row.precision == "float32" else ""}">{escape(row.precision)}</span>'
         lines.append(
             f'<tr id="step={i}"><td class="text" data-value="{i}">{layer_name(row.path, row.operator)}</td>'
-            f'<td class="text" data-value="{escape(row.way)}">{tag}</td>'
+            f'<td class="text" data-value="{escape(row.precision)}">{tag}</td>'
             f'<td class="text" data-value="{escape(row.reason)}">{escape(row.reason)}</td></tr>'
         )
     find = (

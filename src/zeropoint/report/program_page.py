@@ -106,13 +106,19 @@ def _about(f: ProgramFacts, made_up: bool) -> str:
 
 def _cards(f: ProgramFacts) -> str:
     kinds = len({step.op for step in f.steps})
-    ways = [way for _, _, way, _ in f.operators]
+    precisions = [precision for _, _, precision, _ in f.operators]
     stored = sum({s.name: s.nbytes for step in f.steps for s in step.sources if s.kind == "constant"}.values())
     shared = f"{readable_bytes(f.values)} without reuse"
     cards = [
         *(
-            [card("Operators quantized", quantized_of(ways), f"{len(ways)} operators run as {len(f.steps)} steps")]
-            if ways
+            [
+                card(
+                    "Operators quantized",
+                    quantized_of(precisions),
+                    f"{len(precisions)} operators run as {len(f.steps)} steps",
+                )
+            ]
+            if precisions
             else [card("Steps", f"{len(f.steps)}", f"{kinds} operations")]
         ),
         card("Weights", readable_bytes(stored), f"file {readable_bytes(f.file)}"),
@@ -304,7 +310,9 @@ def _details(step: StepFacts, f: ProgramFacts) -> dict[str, Any]:
             rows.append(("limited by", step.limit))
     if step.name in f.outputs:
         rows.append(("result", "of the program"))
-    why = next((reason for path, _, way, reason in f.operators if path == step.path and way == "float32"), "")
+    why = next(
+        (reason for path, _, precision, reason in f.operators if path == step.path and precision == "float32"), ""
+    )
     if why and step.precision == "float":
         rows.append(("why float", why))
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zeropoint.runtime.limits import Here, Limit
+from zeropoint.runtime.limits import Host, Limit
 
 if TYPE_CHECKING:
     from zeropoint.runtime.profile import Row
@@ -17,7 +17,7 @@ LOW = 0.6  # of the peak: a kernel below it has room
 CONVERSIONS = ("quantize", "dequantize")
 
 
-def advice(rows: Sequence[Row], limits: Sequence[Limit], here: Here) -> tuple[str, ...]:
+def advice(rows: Sequence[Row], limits: Sequence[Limit], here: Host) -> tuple[str, ...]:
     """The reasons that take a tenth of the time or more, the weightiest first, each with what may help."""
     total = sum(row.seconds for row in rows)
     if not total:
@@ -84,7 +84,7 @@ _WORDS = {
 }
 
 
-def _facts(here: Here, stored: int) -> dict[str, float]:
+def _facts(here: Host, stored: int) -> dict[str, float]:
     best = max(here.peaks.macs.values(), default=0.0)
     return {
         "gain": best / here.peaks.float_macs if here.peaks.float_macs else 0.0,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from zeropoint.cpu import Machine, Peaks, cpu_info, get_num_threads, peaks
 
-__all__ = ["Here", "Limit", "Work", "limit_of"]
+__all__ = ["Host", "Limit", "Work", "limit_of"]
 
 NEAR = 0.5  # a step this near to what the machine can do is held back by that
 STEP_SECONDS = 5e-7  # what a step costs that does nothing: its addresses, one call
@@ -15,7 +15,7 @@ PART_SECONDS = 2e-6  # the shortest part of a step that is given to a thread (na
 
 
 @dataclass(frozen=True)
-class Here:
+class Host:
     """The machine that a profile was made on, and how many threads took part."""
 
     threads: int
@@ -23,7 +23,7 @@ class Here:
     peaks: Peaks
 
     @classmethod
-    def now(cls) -> Here:
+    def now(cls) -> Host:
         """This machine; its peaks are measured on the first call."""
         return cls(get_num_threads(), cpu_info().machine, peaks())
 
@@ -66,7 +66,7 @@ class Limit:
     of_reading: float
 
 
-def limit_of(work: Work, here: Here) -> Limit:
+def limit_of(work: Work, here: Host) -> Limit:
     """What keeps this step from being quicker.
 
     It is near to what the instruction can do (``compute``), or to what a cache or memory can deliver. Else it is too
@@ -98,7 +98,7 @@ def limit_of(work: Work, here: Here) -> Limit:
     return found(most)
 
 
-def _reading(work: Work, here: Here) -> tuple[str, float]:
+def _reading(work: Work, here: Host) -> tuple[str, float]:
     """Where most of the bytes come from, and the seconds to read them at best."""
     weights, values = _level(work.all_stored, here), _level(work.moved, here)
     rates = {
@@ -112,7 +112,7 @@ def _reading(work: Work, here: Here) -> tuple[str, float]:
     return max(spent, key=lambda level: spent[level]), sum(spent.values())
 
 
-def _level(count: int, here: Here) -> str:
+def _level(count: int, here: Host) -> str:
     """The nearest cache that holds so many bytes, shared among the cores at work."""
     if count <= here.machine.l2_bytes * here.cores:
         return "L2"

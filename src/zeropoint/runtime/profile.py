@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from zeropoint.html_table import Bar, html_table
 from zeropoint.runtime.advice import advice
-from zeropoint.runtime.limits import Here, Limit, Work, limit_of
+from zeropoint.runtime.limits import Host, Limit, Work, limit_of
 
 __all__ = ["Profile", "Row"]
 
@@ -58,7 +58,7 @@ class Row(NamedTuple):
         """Billions of multiplications per second."""
         return self.macs / self.seconds / 1e9 if self.seconds else 0.0
 
-    def work(self, here: Here, all_stored: int) -> Work:
+    def work(self, here: Host, all_stored: int) -> Work:
         """What it does, for `limit_of`. Of a table, such as an embedding's, no more is read than is written."""
         is_int8 = self.precision == "int8" and self.kernel in _INT8_KERNELS
         peak = here.peaks.macs.get(self.isa, 0.0) if is_int8 else here.peaks.float_macs
@@ -72,17 +72,17 @@ class Profile(tuple[Row, ...]):
     `limits` names the bottleneck of each row, and `advice` summarizes them.
     """
 
-    here: Here
+    here: Host
 
     @classmethod
-    def of(cls, runs: Sequence[Sequence[tuple[Any, ...]]], here: Here | None = None) -> Profile:
+    def of(cls, runs: Sequence[Sequence[tuple[Any, ...]]], here: Host | None = None) -> Profile:
         """The medians of some runs of one plan, on this machine if no other is given."""
         rows = []
         for timed in zip(*runs, strict=True):
             first = Row(*timed[0])
             rows.append(first._replace(seconds=statistics.median(Row(*row).seconds for row in timed)))
         made = cls(rows)
-        made.here = Here.now() if here is None else here
+        made.here = Host.now() if here is None else here
         return made
 
     @property

@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 from torch.ao.quantization import quantize_fx as their_fx
 
 import zeropoint
-from zeropoint.graph.provenance import meaning
+from zeropoint.graph.provenance import represented
 
 __all__ = ["Observed", "Side", "Value", "Weight", "engine", "our_fx_side", "sqnr", "their_fx_side"]
 
@@ -72,7 +72,7 @@ class Value:
     zero_point: int
 
     def comparable(self, other: Value) -> bool:
-        """Whether both hold integers of one meaning."""
+        """Whether both hold integers of one represented."""
         mine, their = (v.integers.shape for v in (self, other))
         return mine == their and close(self.scale, other.scale) and self.zero_point == other.zero_point
 
@@ -211,7 +211,7 @@ class Forced(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
-        held = meaning(n)
+        held = represented(n)
         if held is None or held.scale is None or not isinstance(result, Tensor) or held.dtype != result.dtype:
             return result
         value = Value(held.value.name, result.clone(), held.scale, held.zero_point)

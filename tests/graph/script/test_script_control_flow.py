@@ -95,7 +95,7 @@ def test_what_calibration_does_not_reach_stays_float_and_the_summary_says_so() -
     torch.manual_seed(0)
     model, x = Deep(), torch.randn(3, 4)
     made = quantized(model, x, False)
-    ways = {row.path: (row.way, row.reason) for row in zeropoint.summary(made).rows}
+    ways = {row.path: (row.precision, row.reason) for row in zeropoint.summary(made).rows}
     assert ways["c"] == ("int8", "")
     assert ways["a"] == ("float32", "calibration did not reach it")
     assert near(made(x, True), model(x, True))

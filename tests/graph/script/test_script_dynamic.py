@@ -27,7 +27,7 @@ def test_what_has_no_dynamic_form_stays_float(traced: bool) -> None:
     made = zeropoint.quantize_dynamic_jit(scripted(model, traced, x), DYNAMIC)
     assert calls(made) == ["linear_dynamic"]
     assert {"aten::add", "aten::mul"} <= set(kinds(made))
-    assert {row.operator for row in zeropoint.summary(made).rows if row.way == "float32"} == {"add", "mul"}
+    assert {row.operator for row in zeropoint.summary(made).rows if row.precision == "float32"} == {"add", "mul"}
 
 
 @BOTH_WAYS

@@ -42,7 +42,7 @@ def outer() -> tuple[nn.Module, Tensor]:
 
 
 def ways(model: Any) -> dict[str, str]:
-    return {row.path: row.way for row in zeropoint.summary(model).rows if row.operator == "linear"}
+    return {row.path: row.precision for row in zeropoint.summary(model).rows if row.operator == "linear"}
 
 
 @pytest.mark.parametrize("traced", [False, True], ids=["scripted", "traced"])

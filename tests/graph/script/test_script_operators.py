@@ -106,7 +106,7 @@ def test_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tri
     assert not any(spelling(node) in operator.aten for node in found), made.graph
     rows = zeropoint.summary(made).of(name)
     assert rows
-    assert all(row.way.startswith("int8") for row in rows), zeropoint.summary(made)
+    assert all(row.precision.startswith("int8") for row in rows), zeropoint.summary(made)
 
 
 @pytest.mark.parametrize("name", CELLS)

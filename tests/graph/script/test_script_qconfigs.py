@@ -36,7 +36,7 @@ class Nested(nn.Module):
 
 
 def int8_paths(model: Any) -> set[str]:
-    return {row.path for row in zeropoint.summary(model).rows if row.way.startswith("int8")}
+    return {row.path for row in zeropoint.summary(model).rows if row.precision.startswith("int8")}
 
 
 CASES: dict[str, tuple[dict[str, Any], set[str]]] = {

@@ -97,14 +97,14 @@ class Guarded(nn.Module):
 def test_layers_inside_an_autocast_region_are_quantized_and_compiled() -> None:
     model, x = seeded(Guarded(enabled=False)), random(16, 8)
     quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
-    assert [(row.path, row.way) for row in quantized.summary().of("linear")] == [("a", "int8"), ("b", "int8")]
+    assert [(row.path, row.precision) for row in quantized.summary().of("linear")] == [("a", "int8"), ("b", "int8")]
     equal_program(quantized, x)
 
 
 def test_a_region_in_another_dtype_is_computed_in_float32() -> None:
     model, x = seeded(Guarded(dtype=torch.bfloat16)), random(16, 8)
     quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
-    assert [(row.path, row.way) for row in quantized.summary().of("linear")] == [("a", "int8"), ("b", "int8")]
+    assert [(row.path, row.precision) for row in quantized.summary().of("linear")] == [("a", "int8"), ("b", "int8")]
     equal_program(quantized, x)
     exact = seeded(Guarded(enabled=False))(x)
     assert (quantized(x) - exact).norm() < 0.03 * exact.norm()
@@ -245,7 +245,10 @@ def test_a_norm_in_any_spelling_is_one_operator_in_float(spelling: str) -> None:
     model, x = Spelled(spelling).eval(), spread()
     quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
     name = "layer_norm" if spelling.startswith("layer") else "rms_norm"
-    assert [(row.operator, row.way) for row in quantized.summary().rows] == [(name, "float32"), ("linear", "int8")]
+    assert [(row.operator, row.precision) for row in quantized.summary().rows] == [
+        (name, "float32"),
+        ("linear", "int8"),
+    ]
     error = (quantized(x) - model(x)).abs().max()
     assert error < 0.02 * model(x).abs().max()
     equal_program(quantized, x)
@@ -344,7 +347,7 @@ class Capped(nn.Module):
 def test_capped_scores_belong_to_attention_and_stay_float() -> None:
     model, x = seeded(Capped()), random(2, 12, 32)
     quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
-    ways = {row.operator: row.way for row in quantized.summary().rows}
+    ways = {row.operator: row.precision for row in quantized.summary().rows}
     assert ways["tanh"] == ways["softmax"] == "float32"
     assert ways["matmul"] == ways["linear"] == "int8"
 
@@ -364,7 +367,7 @@ def test_simple_recurrent_layers_are_quantized_for_any_length(nonlinearity: str,
     model, x = seeded(Elman(nonlinearity=nonlinearity)), random(2, 6, 8)
     quantized = zeropoint.to_int8(model, (x,), [x] if mode == "static" else None, mode=mode, progress=False)
     (row,) = quantized.summary().of(f"quantized_rnn_{nonlinearity}")
-    assert row.way == "int8, dynamic"
+    assert row.precision == "int8, dynamic"
     longer = random(3, 9, 8)
     assert steps_between(quantized(x), model(x)) <= 4
     program = zeropoint.compile(quantized, (x,))
@@ -393,7 +396,7 @@ def test_tables_stay_float_in_dynamic_mode_unless_asked(mode: str, policy: dict 
     words = torch.arange(6).reshape(2, 3)
     data = [words] if mode == "static" else None
     quantized = zeropoint.to_int8(seeded(Worded()), (words,), data, mode=mode, policy=policy, progress=False)
-    assert [row.way for row in quantized.summary().of("embedding")] == [way]
+    assert [row.precision for row in quantized.summary().of("embedding")] == [way]
 
 
 class Cache:

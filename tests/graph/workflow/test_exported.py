@@ -41,7 +41,7 @@ def test_layers_are_chosen_by_path_and_by_class(loaded: nn.Module, images: torch
     mapping = zeropoint.get_default_qconfig_mapping("native")
     mapping.set_module_name("layer1.0.conv1", None).set_object_type(nn.Linear, None)
     quantized = zeropoint.to_int8(loaded, (images,), [images], mapping, progress=False)
-    floats = {row.path for row in quantized.summary().rows if row.way == "float32"}
+    floats = {row.path for row in quantized.summary().rows if row.precision == "float32"}
     assert floats == {"layer1.0.conv1", "fc"}
 
 
@@ -57,7 +57,7 @@ def test_transformers_keep_their_norms_in_float() -> None:
     ids = torch.randint(0, 50, (2, 12))
     model = torch.export.export(Bert().eval(), (ids,)).module()
     quantized = zeropoint.to_int8(model, (ids,), [ids], progress=False)
-    assert {row.way for row in quantized.summary().of("layer_norm")} == {"float32"}
+    assert {row.precision for row in quantized.summary().of("layer_norm")} == {"float32"}
 
 
 def test_a_quantized_model_is_written_and_read(loaded: nn.Module, images: torch.Tensor, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from zeropoint.graph.lowering.integer import Lowering
 from zeropoint.graph.lowering.reference import Reference
 from zeropoint.graph.passes.fold_batch_norm_training import normalize
 from zeropoint.graph.passes.insert_observers import is_observer
-from zeropoint.graph.provenance import meaning
+from zeropoint.graph.provenance import represented
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import aten_name
 
@@ -125,8 +125,8 @@ def usual(name: str) -> tuple[Tensor, ...]:
 def test_every_heavy_operator_is_on_integers(name: str) -> None:
     summary = made(name)[2].summary()
     for operator, count in EXAMPLES[name].counts.items():
-        assert sum(row.way.startswith("int8") for row in summary.of(operator)) == count, (operator, str(summary))
-    left = [row for row in summary.rows if row.way == "float32" and row.operator.startswith(HEAVY)]
+        assert sum(row.precision.startswith("int8") for row in summary.of(operator)) == count, (operator, str(summary))
+    left = [row for row in summary.rows if row.precision == "float32" and row.operator.startswith(HEAVY)]
     assert not left, str(summary)
 
 
@@ -316,7 +316,7 @@ def test_dynamic(which: str) -> None:
     summary = quantized.summary()
     heavy = [r for r in summary.rows if r.operator.startswith(("conv", "linear", "quantized_"))]
     assert heavy
-    assert all(r.way == "int8, dynamic" for r in heavy), str(summary)
+    assert all(r.precision == "int8, dynamic" for r in heavy), str(summary)
     inputs = example.inputs(3, example.sizes[1])
     with torch.no_grad():
         assert sqnr(model(*inputs), quantized(*inputs)) > 25
@@ -328,7 +328,7 @@ def test_weight_only(bits: int, bound: float) -> None:
     model = nn.Sequential(nn.Embedding(50, 256), nn.Linear(256, 64), nn.GELU(), nn.Linear(64, 10)).eval()
     qconfig = zeropoint.float_qparams_weight_only_qconfig_4bit if bits == 4 else None
     quantized = zeropoint.to_int8(model, (torch.zeros(2, 3, dtype=torch.int64),), qconfig=qconfig, mode="weight_only")
-    assert [r.way for r in quantized.summary().of("linear")] == [f"int{bits} weights"] * 2
+    assert [r.precision for r in quantized.summary().of("linear")] == [f"int{bits} weights"] * 2
     targets = [str(n.target) for n in quantized.graph_module.graph.nodes]
     assert sum(t.startswith("zeropoint.weight_only_linear") for t in targets) == 2
     if bits == 4:
@@ -365,7 +365,7 @@ def test_attention_is_on_integers_and_masks_stay_exact(mask: str) -> None:
         return x, (torch.zeros(length, length).masked_fill(~kept, -math.inf) if mask == "float" else kept)
 
     quantized = zeropoint.to_int8(model, inputs(2, 6), [inputs(8, 6) for _ in range(3)], progress=False)
-    assert [row.way for row in quantized.summary().of("matmul")] == ["int8", "int8"]
+    assert [row.precision for row in quantized.summary().of("matmul")] == ["int8", "int8"]
     given = inputs(3, 9)
     with torch.no_grad():
         expected, found = model(*given), quantized(*given)
@@ -402,7 +402,8 @@ class Named(nn.Module):
 def _ways(mapping: Any) -> dict[str, str]:
     prepared = zeropoint.prepare_graph(Named().eval(), mapping, (torch.randn(5, 4),))
     return {
-        row.path or row.operator: row.way + (f": {row.reason}" if row.reason else "") for row in prepared.summary().rows
+        row.path or row.operator: row.precision + (f": {row.reason}" if row.reason else "")
+        for row in prepared.summary().rows
     }
 
 
@@ -459,7 +460,7 @@ def test_trained_graph_equals_the_deployed_one(which: str) -> None:
     assert losses[-1] < losses[0]
     prepared.eval().apply(zeropoint.disable_observer)
     quantized = zeropoint.convert_graph(prepared)
-    assert all(row.way == "int8" for row in quantized.summary().rows), str(quantized.summary())
+    assert all(row.precision == "int8" for row in quantized.summary().rows), str(quantized.summary())
     with torch.no_grad():
         inputs = torch.randn(64, 3, 32, 32)
         trained, deployed, rounded = prepared(inputs), quantized(inputs), prepared.graph_module(inputs)
@@ -482,7 +483,7 @@ def _rounded_otherwise(prepared: Any, quantized: Any, inputs: Tensor) -> dict[st
 
     class Deployed(fx.Interpreter):
         def run_node(self, n: fx.Node) -> Any:
-            value, held = super().run_node(n), meaning(n)
+            value, held = super().run_node(n), represented(n)
             if held is not None and held.scale is not None:
                 deployed[held.value.name] = (value.float() - held.zero_point) * held.scale, held.scale
             return value

@@ -55,7 +55,7 @@ def test_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tri
     assert not any(call in [f"aten.{a}" for a in operator.aten] for call in calls), made.graph_module.code
     rows = made.summary().of(name)
     assert rows
-    assert all(row.way.startswith("int8") for row in rows), made.summary()
+    assert all(row.precision.startswith("int8") for row in rows), made.summary()
 
 
 SPELLED = {"sort.default": "sort.stable"}  # what graphs call instead
@@ -93,7 +93,7 @@ def test_embedding_bags_of_four_bits(mode: str) -> None:
     model, indices = nn.EmbeddingBag(40, 16, mode=mode).eval(), torch.randint(0, 40, (6, 5))
     qconfig = zeropoint.float_qparams_weight_only_qconfig_4bit
     made = zeropoint.to_int8(model, (indices,), qconfig=qconfig, mode="weight_only", progress=False)
-    assert made.summary().of("embedding_bag")[0].way.startswith("int8")
+    assert made.summary().of("embedding_bag")[0].precision.startswith("int8")
     assert any("embedding_bag_4bit" in str(n.target) for n in made.graph_module.graph.nodes)
     stored = [t.nbytes for name, t in made.state_dict().items() if not name.endswith("_extra_state")]
     assert sum(stored) < 0.25 * model.weight.nbytes

@@ -131,8 +131,8 @@ def test_fields_can_be_changed():
     policy = choose_policy(float_graph(model, (TOKENS[0],)))
     whole = dataclasses.replace(policy, float_operators=(), float_norms=False)
     summary = zeropoint.to_int8(model, (TOKENS[0],), TOKENS, policy=whole, progress=False).summary()
-    assert summary.of("softmax")[0].way == summary.of("gelu")[0].way == "int8"
-    assert summary.of("layer_norm")[1].way == "int8"
+    assert summary.of("softmax")[0].precision == summary.of("gelu")[0].precision == "int8"
+    assert summary.of("layer_norm")[1].precision == "int8"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_results_that_the_model_returns_are_not_rounded(after):
         zeropoint.to_int8(model, inputs, [inputs], policy={"float_outputs": wanted}, progress=False)
         for wanted in (True, False)
     )
-    assert all(row.way == "int8" for row in given.summary().of("linear"))
+    assert all(row.precision == "int8" for row in given.summary().of("linear"))
     if after == "image":  # a sum of images is quicker on integers
         assert torch.equal(given(*inputs), rounded(*inputs))
         return
@@ -183,15 +183,15 @@ def test_results_that_the_model_returns_are_not_rounded(after):
 
 def test_convolutions_with_layer_norm_keep_their_sums_in_integers():
     summary = zeropoint.to_int8(made(ConvNeXt), (IMAGES[0],), IMAGES, progress=False).summary()
-    assert summary.of("layer_norm")[0].way == "float32"
-    assert summary.of("add")[0].way == "int8"
+    assert summary.of("layer_norm")[0].precision == "float32"
+    assert summary.of("add")[0].precision == "int8"
 
 
 @pytest.mark.parametrize("weights", ["int8", "float16", "auto"])
 def test_recurrent_weights(weights):
     model, x = nn.LSTM(8, 8).eval(), torch.randn(5, 2, 8)
     made = zeropoint.to_int8(model, (x,), mode="dynamic", policy={"recurrent_weights": weights}, progress=False)
-    assert made.summary().rows[0].way == ("float16 weights" if weights == "float16" else "int8, dynamic")
+    assert made.summary().rows[0].precision == ("float16 weights" if weights == "float16" else "int8, dynamic")
 
 
 # ------------------------------------------------------------------------------------------------------- calibration

@@ -32,7 +32,7 @@ PREPARE = [zeropoint.prepare_graph, zeropoint.prepare_qat_graph]
 def ways(prepare: Any, model: nn.Module, mapping: Any) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for row in prepare(model, mapping, (X,)).summary().rows:
-        found.setdefault(row.operator, []).append(row.way)
+        found.setdefault(row.operator, []).append(row.precision)
     return found
 
 
@@ -87,7 +87,7 @@ def test_a_rule_for_one_spelling_wins_over_the_default_rules_for_others(rule):
     ):
         mapping = make("native").set_object_type(rule, None)
         prepared = prepare(Model().eval(), mapping, (torch.randn(2, 4),))
-        assert prepared.summary().of("sigmoid")[0].way == "float32"
+        assert prepared.summary().of("sigmoid")[0].precision == "float32"
 
 
 @pytest.mark.parametrize("kind", [nn.MaxPool2d, F.max_pool2d])

@@ -42,7 +42,7 @@ def quantized_and_float(kind, spoiled, policy=None, **options):
 
 def ways(quantized) -> list[str]:
     rows = [row for row in quantized.summary().rows if row.operator.startswith("quantized_")]
-    return [row.way for row in rows]
+    return [row.precision for row in rows]
 
 
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"batch_first": True}, {"bias": False}], ids=str)

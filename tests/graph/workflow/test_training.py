@@ -133,7 +133,7 @@ def surrounded(cases: dict[str, list[Any]], name: str) -> tuple[Any, Any]:
     shape, tried = cases[name][0]
     calls, data = model_of([tried], shape)
     prepared = trained(Surrounded(calls, tried, shape), data, shapes=(None,))  # fixed: free ones take longer
-    dynamic = any("dynamic" in row.way for row in prepared.summary().of(name))
+    dynamic = any("dynamic" in row.precision for row in prepared.summary().of(name))
     return prepared, assert_trained_is_deployed(prepared, data, rounded=not dynamic)
 
 
@@ -142,7 +142,7 @@ def test_every_operator_is_deployed_as_trained(name: str) -> None:
     _, deployed = surrounded(CASES, name)
     rows = deployed.summary().of(name)
     assert rows
-    assert all(row.way.startswith("int8") for row in rows), str(deployed.summary())
+    assert all(row.precision.startswith("int8") for row in rows), str(deployed.summary())
 
 
 @pytest.mark.parametrize("name", dimensions_thinned(sorted(POOLING_CASES)))
@@ -189,7 +189,7 @@ def test_a_batch_norm_that_no_layer_can_take_is_an_operator_on_integers() -> Non
     after = prepared.state_dict()
     assert not torch.equal(before["graph_module.2.running_var"], after["graph_module.2.running_var"])
     deployed = assert_trained_is_deployed(trained(pre_activation, images()), images())
-    assert {row.operator: row.way for row in deployed.summary().rows} == {"conv2d": "int8", "batch_norm": "int8"}
+    assert {row.operator: row.precision for row in deployed.summary().rows} == {"conv2d": "int8", "batch_norm": "int8"}
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -337,7 +337,9 @@ def test_parameters_that_are_operands_train_rounded_with_a_range_of_their_own() 
     prepared = trained(Net(), images())
     assert all(p.grad is not None for p in prepared.parameters())
     deployed = assert_trained_is_deployed(prepared, images())
-    assert {row.operator: row.way for row in deployed.summary().rows} == dict.fromkeys(("conv2d", "add", "mul"), "int8")
+    assert {row.operator: row.precision for row in deployed.summary().rows} == dict.fromkeys(
+        ("conv2d", "add", "mul"), "int8"
+    )
 
 
 @pytest.mark.parametrize("bits", [8, 4])

@@ -17,9 +17,9 @@ from torch import Tensor, fx
 
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.graph_module import Graph
-from zeropoint.graph.passes.annotate import Choice, Way, is_float, watched
+from zeropoint.graph.passes.annotate import Choice, Precision, is_float, watched
 from zeropoint.graph.passes.insert_observers import OBSERVER, is_observer
-from zeropoint.graph.provenance import Identity, Meaning, identity
+from zeropoint.graph.provenance import Identity, Represented, identity
 from zeropoint.nn.quantized.storage import found_qparams, has_observed, plain_parts, quantize_weight
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.operators import BY_ATEN
@@ -83,7 +83,7 @@ class Lowering:
         if value.integers is not None:
             return value.integers, scale
         made = self.converted(value, lambda: self.call(ours.quantize_per_tensor.default, value.floats, *scale.all))
-        made.meta["meaning"] = Meaning(self.meant(node), *scale.pair, scale.dtype)
+        made.meta["represented"] = Represented(self.meant(node), *scale.pair, scale.dtype)
         return made, scale
 
     def quantized(self, node: fx.Node) -> tuple[Any, ...]:
@@ -133,16 +133,16 @@ class Lowering:
         choice = self.choices.get(node)
         if node.op == "call_module":
             self.values[node] = Value(self.copy(node))
-        elif choice is None or choice.way is Way.FLOAT:
+        elif choice is None or choice.precision is Precision.FLOAT:
             self.values[node] = Value(self.float_node(node))
-        elif choice.way is Way.FUSED:
+        elif choice.precision is Precision.FUSED:
             value = self.values[node] = self.values[node.args[0]]
             if node.target is operator.getitem and value.floats is not None:  # of bags, which are one tensor
                 value.floats.meta["val"] = node.meta.get("val")
-        elif choice.way is Way.JOINED:
+        elif choice.precision is Precision.JOINED:
             same = self.values[self.by_name[choice.inputs[0]]].scale if choice.inputs else None
             self.values[node] = Value(integers=self.copy(node), scale=same or self.output_scale(node, choice))
-        elif choice.way is Way.PASSED and choice.operator is None:
+        elif choice.precision is Precision.PASSED and choice.operator is None:
             self.values[node] = self.keep_scale(node)
         else:
             self.values[node] = choice.operator.lower(self, node, choice)
@@ -162,9 +162,9 @@ class Lowering:
             return
         meant = self.meant(node)
         if value.floats is not None:
-            value.floats.meta["meaning"] = Meaning(meant)
+            value.floats.meta["represented"] = Represented(meant)
         if value.integers is not None and value.scale is not None:
-            value.integers.meta["meaning"] = Meaning(meant, *value.scale.pair, value.scale.dtype)
+            value.integers.meta["represented"] = Represented(meant, *value.scale.pair, value.scale.dtype)
 
     def copy(self, node: fx.Node, form: Callable[[fx.Node], fx.Node] | None = None) -> fx.Node:
         leaving = {place: self.integers(node.args[place])[0] for place in self.joined(node)}
@@ -187,7 +187,7 @@ class Lowering:
     def joined(self, node: fx.Node) -> list[int]:
         """Of the end of a branch: the places of values that leave it as integers."""
         chosen = [(place, self.choices.get(joined)) for place, joined in node.meta.get("joins", ())]
-        return [place for place, choice in chosen if choice is not None and choice.way is Way.JOINED]
+        return [place for place, choice in chosen if choice is not None and choice.precision is Precision.JOINED]
 
     def observed(self, node: fx.Node) -> None:
         value = self.values[node.args[0]]

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from zeropoint.graph.lowering.integer import Lowering
-from zeropoint.graph.passes.annotate import Choice, Way
+from zeropoint.graph.passes.annotate import Choice, Precision
 from zeropoint.numerics.affine import BYTE_LIMITS
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.lowered_value import Scale, Value
@@ -33,19 +33,23 @@ class Reference(Lowering):
 
     def _is_read_as_integers(self, node: fx.Node) -> bool:
         read_by = [self.choices.get(user) for user in node.users]
-        return any(c is not None and c.way is not Way.FLOAT for c in read_by)
+        return any(c is not None and c.precision is not Precision.FLOAT for c in read_by)
 
     def joined(self, node: fx.Node) -> list[int]:
         return []
 
     def add(self, node: fx.Node) -> None:
         choice = self.choices.get(node)
-        if choice is not None and choice.way is Way.JOINED:
+        if choice is not None and choice.precision is Precision.JOINED:
             scale = self.values[self.by_name[choice.inputs[0]]].scale if choice.inputs else None
             self.values[node] = Value(self.copy(node), scale=scale)
             return
-        if node.op == "call_function" and choice is not None and choice.way in (Way.STATIC, Way.PASSED, Way.FUSED):
-            if choice.way is Way.FUSED and node.target is operator.getitem:  # of bags, which are one tensor
+        if (
+            node.op == "call_function"
+            and choice is not None
+            and choice.precision in (Precision.STATIC, Precision.PASSED, Precision.FUSED)
+        ):
+            if choice.precision is Precision.FUSED and node.target is operator.getitem:  # of bags, which are one tensor
                 self.values[node] = self.values[node.args[0]]
             else:
                 self.values[node] = self.float_value(node, choice)
@@ -53,7 +57,7 @@ class Reference(Lowering):
             super().add(node)
 
     def float_value(self, node: fx.Node, choice: Choice) -> Value:
-        scale = self.values[node.args[0]].scale if choice.way is Way.PASSED else None
+        scale = self.values[node.args[0]].scale if choice.precision is Precision.PASSED else None
         record = BY_ATEN.get(aten_name(node) or "")
         if scale is not None and record is not None and record.averages:
             return Value(self.average(node, scale), scale=scale)
@@ -69,7 +73,11 @@ class Reference(Lowering):
 
     def float_form(self, node: fx.Node, choice: Choice) -> fx.Node:
         made = self.copy(node)
-        if choice.way is Way.STATIC and choice.operator is not None and choice.operator.reference is not None:
+        if (
+            choice.precision is Precision.STATIC
+            and choice.operator is not None
+            and choice.operator.reference is not None
+        ):
             choice.operator.reference(self, node, choice, made)
         return made
 

@@ -14,7 +14,7 @@ from zeropoint.graph.passes.nodes import fixed_size, has_value
 from zeropoint.graph.passes.qconfig_rules import qconfig_of, stays_float
 from zeropoint.graph.provenance import EXPRESSION, GIVEN_OUT, STAYS_FLOAT
 from zeropoint.operators import BY_ATEN, Operator
-from zeropoint.operators.choice import Choice, State, Way, is_float, is_static, tensor_arguments
+from zeropoint.operators.choice import Choice, Precision, State, is_float, is_static, tensor_arguments
 from zeropoint.operators.embedding import PADDED, bags_alone, table_bits
 from zeropoint.operators.node import arguments, aten_name, operator_key
 from zeropoint.qconfig_mapping import QConfigMapping
@@ -23,7 +23,7 @@ __all__ = [
     "PADDED",
     "Choice",
     "State",
-    "Way",
+    "Precision",
     "choose",
     "is_float",
     "is_static",
@@ -57,15 +57,17 @@ def plan(
             if choice is None:
                 continue
             state.choices[node] = choice
-            choice.to_float = GIVEN_OUT in node.meta and choice.way is Way.STATIC and choice.relu is None
+            choice.to_float = GIVEN_OUT in node.meta and choice.precision is Precision.STATIC and choice.relu is None
             if choice.to_float:
                 continue
-            if (choice.way in (Way.STATIC, Way.PASSED, Way.JOINED) or choice.rounded) and is_float(node):
+            if (
+                choice.precision in (Precision.STATIC, Precision.PASSED, Precision.JOINED) or choice.rounded
+            ) and is_float(node):
                 state.quantized.add(node)
             if choice.relu is not None:
                 relu = next(user for user in node.users if user.name == choice.relu)
-                state.choices[relu] = Choice(Way.FUSED)
-                if choice.way is Way.STATIC:
+                state.choices[relu] = Choice(Precision.FUSED)
+                if choice.precision is Precision.STATIC:
                     state.quantized.add(relu)
     return state.choices
 
@@ -87,10 +89,10 @@ def skip_rounding(choices: dict[fx.Node, Choice]) -> None:
     """
     tabled = _in_tables(choices)
     for node, choice in choices.items():
-        is_linear = choice.way is Way.STATIC and choice.relu is None and choice.operator.name == "linear"
+        is_linear = choice.precision is Precision.STATIC and choice.relu is None and choice.operator.name == "linear"
         if is_linear and node.users and not choice.to_float:
             read_by = [None if user in tabled else choices.get(user) for user in node.users]
-            choice.to_float = all(c is not None and c.way is Way.FLOAT for c in read_by)
+            choice.to_float = all(c is not None and c.precision is Precision.FLOAT for c in read_by)
 
 
 def _in_tables(choices: dict[fx.Node, Choice]) -> set[fx.Node]:
@@ -106,8 +108,8 @@ def choose(state: State, node: fx.Node) -> Choice | None:
         of_bags = state.choices.get(node.args[0])
         bags = of_bags is not None and of_bags.operator is not None and of_bags.operator.name == "embedding_bag"
         if bags and bags_alone(node.args[0]):
-            return Choice(Way.FUSED)
-        return Choice(Way.PASSED) if node.args[0] in state.quantized else None
+            return Choice(Precision.FUSED)
+        return Choice(Precision.PASSED) if node.args[0] in state.quantized else None
     if name is None:
         return None
     found = BY_ATEN.get(name)
@@ -119,20 +121,20 @@ def choose(state: State, node: fx.Node) -> Choice | None:
         return None
     if found is None or found.annotate is None:
         computes = is_float(node) and any(is_float(t) for t in tensor_arguments(node))
-        return Choice(Way.FLOAT, "no recipe") if computes else None
+        return Choice(Precision.FLOAT, "no recipe") if computes else None
     qconfig = _qconfig(state, node, found)
     if qconfig is None:
-        return Choice(Way.FLOAT, "qconfig None", found)
+        return Choice(Precision.FLOAT, "qconfig None", found)
     if STAYS_FLOAT in node.meta:
-        return Choice(Way.FLOAT, node.meta[STAYS_FLOAT], found)
+        return Choice(Precision.FLOAT, node.meta[STAYS_FLOAT], found)
     if any("written" in part.meta for part in (node, *node.all_input_nodes)):
-        return Choice(Way.FLOAT, WRITTEN, found)
+        return Choice(Precision.FLOAT, WRITTEN, found)
     if any(has_value(t) and 0 in map(fixed_size, t.meta["val"].shape) for t in tensor_arguments(node)):
-        return Choice(Way.FLOAT, "it takes a tensor without elements, which has no range", found)
+        return Choice(Precision.FLOAT, "it takes a tensor without elements, which has no range", found)
     choice = found.annotate(state, node, found, qconfig)
-    other = _other_floats(node, choice.way)
+    other = _other_floats(node, choice.precision)
     if other is not None:
-        return Choice(Way.FLOAT, f"it runs in {other}: call model.float() first", found)
+        return Choice(Precision.FLOAT, f"it runs in {other}: call model.float() first", found)
     return choice
 
 
@@ -149,10 +151,10 @@ def _in_expression(state: State, node: fx.Node, found: Operator | None) -> Choic
         return None
     qconfig = qconfig_of(state.mapping, node, () if found is None else found.object_types)
     if qconfig is None or not is_static(qconfig.activation()):
-        return Choice(Way.FLOAT, "qconfig None" if qconfig is None else "no dynamic version", found)
+        return Choice(Precision.FLOAT, "qconfig None" if qconfig is None else "no dynamic version", found)
     read_by = [BY_ATEN.get(operator_key(user) or "") for user in node.users if EXPRESSION not in user.meta]
     rounded = any(r is not None and (r.keeps_scale or r.annotate is not None) for r in read_by)
-    return Choice(Way.FLOAT, _IN_EXPRESSION, found, qconfig, rounded=rounded)
+    return Choice(Precision.FLOAT, _IN_EXPRESSION, found, qconfig, rounded=rounded)
 
 
 _IN_EXPRESSION = "part of a function of one tensor, which is rounded only at its end"
@@ -160,16 +162,16 @@ _IN_EXPRESSION = "part of a function of one tensor, which is rounded only at its
 
 # What quantizes takes these floats; what finds ranges when it runs takes float32 only.
 _TAKEN = {
-    Way.STATIC: (torch.float32, torch.float16, torch.bfloat16),
-    Way.DYNAMIC: (torch.float32,),
+    Precision.STATIC: (torch.float32, torch.float16, torch.bfloat16),
+    Precision.DYNAMIC: (torch.float32,),
 }
 
 
-def _other_floats(node: fx.Node, way: Way) -> str | None:
+def _other_floats(node: fx.Node, precision: Precision) -> str | None:
     """The dtype of an input that no operator on integers takes; None if there is none."""
     for value in (read.meta.get("val") for read in node.all_input_nodes):
-        is_other = isinstance(value, torch.Tensor) and value.is_floating_point() and way in _TAKEN
-        if is_other and value.dtype not in _TAKEN[way]:
+        is_other = isinstance(value, torch.Tensor) and value.is_floating_point() and precision in _TAKEN
+        if is_other and value.dtype not in _TAKEN[precision]:
             return str(value.dtype).removeprefix("torch.")
     return None
 
@@ -178,19 +180,19 @@ def _keep_scale(state: State, node: fx.Node, found: Operator) -> Choice | None:
     if node.args[0] not in state.quantized:
         return None
     if "written" in node.meta or "written" in node.args[0].meta:
-        return Choice(Way.FLOAT, WRITTEN)
+        return Choice(Precision.FLOAT, WRITTEN)
     if stays_float(state.mapping, node):
-        return Choice(Way.FLOAT, "qconfig None")
+        return Choice(Precision.FLOAT, "qconfig None")
     if STAYS_FLOAT in node.meta:
-        return Choice(Way.FLOAT, node.meta[STAYS_FLOAT])
+        return Choice(Precision.FLOAT, node.meta[STAYS_FLOAT])
     if found.integers is None:
-        return Choice(Way.PASSED)
+        return Choice(Precision.PASSED)
     a = arguments(node)
     computed = [k for k, v in a.items() if isinstance(v, fx.Node) and v is not node.args[0]]
     if computed:
-        return Choice(Way.FLOAT, f"its {computed[0]} is not a constant")
+        return Choice(Precision.FLOAT, f"its {computed[0]} is not a constant")
     reason = found.refuses(a) if found.refuses is not None else ""
-    return Choice(Way.FLOAT, reason) if reason else Choice(Way.PASSED)
+    return Choice(Precision.FLOAT, reason) if reason else Choice(Precision.PASSED)
 
 
 def _qconfig(state: State, node: fx.Node, found: Operator) -> Any:

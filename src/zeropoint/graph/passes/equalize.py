@@ -23,10 +23,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, fx, nn
 
-from zeropoint.graph.passes.annotate import Choice, Way, is_float
+from zeropoint.graph.passes.annotate import Choice, Precision, is_float
 from zeropoint.graph.passes.fold_batch_norm import add_parameter
 from zeropoint.graph.passes.insert_observers import OBSERVER, is_observer
-from zeropoint.graph.provenance import Meaning, identity
+from zeropoint.graph.provenance import Represented, identity
 from zeropoint.observers import MinMaxObserver
 from zeropoint.operators.node import arguments, parameter
 
@@ -173,7 +173,7 @@ def divide_in_quantize(graph: fx.GraphModule) -> None:
             )
         made.meta["origin"] = node.meta.get("origin")
         factors = 1 / parameter(graph, inverse)  # type: ignore[operator]
-        made.meta["meaning"] = Meaning(identity(divided.args[0]), scale, zero_point, limits[-1], factors)
+        made.meta["represented"] = Represented(identity(divided.args[0]), scale, zero_point, limits[-1], factors)
         node.replace_all_uses_with(made)
         for old in (node, divided, inverse):
             graph.graph.erase_node(old)
@@ -189,14 +189,16 @@ def _range_of(low: Tensor, high: Tensor, like: Any) -> MinMaxObserver:
 
 def _is_made_of_floats(value: Any, choices: dict[fx.Node, Choice]) -> bool:
     choice = choices.get(value)
-    return is_float(value) and (choice is None or choice.way in (Way.FLOAT, Way.DYNAMIC, Way.HALF))
+    return is_float(value) and (
+        choice is None or choice.precision in (Precision.FLOAT, Precision.DYNAMIC, Precision.HALF)
+    )
 
 
 def integer_readers(observer: fx.Node, choices: dict[fx.Node, Choice]) -> list[fx.Node]:
     """Nodes that take an observed value as integers."""
-    integer = (Way.STATIC, Way.PASSED, Way.FUSED)
-    return [user for user in observer.users if user in choices and choices[user].way in integer]
+    integer = (Precision.STATIC, Precision.PASSED, Precision.FUSED)
+    return [user for user in observer.users if user in choices and choices[user].precision in integer]
 
 
 def _is_linear(node: fx.Node, choices: dict[fx.Node, Choice]) -> bool:
-    return choices[node].way is Way.STATIC and choices[node].operator.name == "linear"
+    return choices[node].precision is Precision.STATIC and choices[node].operator.name == "linear"

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from zeropoint.fake_quant import FakeQuantize, FakeQuantizeBase
-from zeropoint.graph.passes.annotate import Choice, Way
+from zeropoint.graph.passes.annotate import Choice, Precision
 from zeropoint.graph.passes.fold_batch_norm import add_parameter
 from zeropoint.graph.passes.fold_batch_norm_training import (
     Statistics,
@@ -54,7 +54,7 @@ def insert_fake_quant(graph: fx.GraphModule, choices: dict[fx.Node, Choice], mod
             if fake_quant is not None:
                 _round_weight(graph, node, weight, fake_quant)
     for node, choice in choices.items():
-        record = BY_ATEN.get(aten_name(node) or "") if choice.way is Way.PASSED else None
+        record = BY_ATEN.get(aten_name(node) or "") if choice.precision is Precision.PASSED else None
         is_rounded = any(is_observer(user) for user in node.users)
         if record is not None and not is_rounded and (record.averages or record.bounds or not record.keeps_scale):
             _round_result(graph, node)
@@ -210,7 +210,7 @@ def _keep_parameters(graph: fx.GraphModule) -> None:
 
 def _weights(graph: fx.GraphModule, node: fx.Node, choice: Choice) -> Iterator[fx.Node]:
     """The weights that an operator will have as integers."""
-    if choice.way not in (Way.STATIC, Way.DYNAMIC, Way.WEIGHT) or choice.operator is None:
+    if choice.precision not in (Precision.STATIC, Precision.DYNAMIC, Precision.WEIGHT) or choice.operator is None:
         return
     names = (*choice.operator.weights, *choice.operator.slopes)
     a = arguments(node) if names else {}

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import fx
 
-from zeropoint.graph.passes.annotate import Choice, Way
+from zeropoint.graph.passes.annotate import Choice, Precision
 from zeropoint.observers import (
     FixedQParamsObserver,
     WidenedHistogramObserver,
@@ -90,7 +90,7 @@ def _wanted(choices: dict[fx.Node, Choice], by_name: dict[str, fx.Node]) -> dict
         if choice.rounded:
             wanted[node] = choice.qconfig.activation()
             has_scale.add(node)
-        elif choice.way is Way.STATIC:
+        elif choice.precision is Precision.STATIC:
             for value in (by_name[name] for name in choice.inputs):
                 if value not in wanted and value not in has_scale:
                     wanted[value] = _observer(value, choice)
@@ -100,9 +100,9 @@ def _wanted(choices: dict[fx.Node, Choice], by_name: dict[str, fx.Node]) -> dict
                 wanted[last] = choice.qconfig.activation() if fixed is None else fixed()
             if not choice.to_float:
                 has_scale.add(last)
-        elif choice.way is Way.JOINED and choice.qconfig is not None and choice.result is None:
+        elif choice.precision is Precision.JOINED and choice.qconfig is not None and choice.result is None:
             wanted[node] = choice.qconfig.activation()
-        elif choice.way in (Way.PASSED, Way.JOINED):
+        elif choice.precision in (Precision.PASSED, Precision.JOINED):
             has_scale.add(node)
     return wanted
 
@@ -119,7 +119,7 @@ def _watch_what_is_left(choices: dict[fx.Node, Choice], wanted: dict[fx.Node, An
     for node, choice in choices.items():
         record = BY_ATEN.get(aten_name(node) or "")
         leaves_some = record is not None and (record.bounds or record.chooses)
-        if choice.way is Way.PASSED and leaves_some and node not in wanted:
+        if choice.precision is Precision.PASSED and leaves_some and node not in wanted:
             source = _source(node, choices, wanted)
             if source is not None:
                 wanted[node] = wanted[source]
@@ -131,7 +131,7 @@ def _share(choices: dict[fx.Node, Choice], wanted: dict[fx.Node, Any]) -> None:
     Inputs whose parameters are fixed, or that another kind of observer watches, keep theirs.
     """
     for node, choice in choices.items():
-        if choice.way is not Way.STATIC or choice.operator is None or not choice.operator.joins:
+        if choice.precision is not Precision.STATIC or choice.operator is None or not choice.operator.joins:
             continue
         result = next(user for user in node.users if user.name == choice.relu) if choice.relu else node
         sources = [_source(value, choices, wanted) for value in tensor_arguments(node)]
@@ -147,7 +147,7 @@ def _source(node: fx.Node, choices: dict[fx.Node, Choice], wanted: dict[fx.Node,
     at: Any = node
     while at not in wanted:
         choice = choices.get(at)
-        if choice is None or choice.way is not Way.PASSED or choice.operator is not None:
+        if choice is None or choice.precision is not Precision.PASSED or choice.operator is not None:
             return None
         at = at.args[0]
     return at

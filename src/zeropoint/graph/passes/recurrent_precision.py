@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from zeropoint.graph.passes.annotate import Choice, Way
+from zeropoint.graph.passes.annotate import Choice, Precision
 from zeropoint.graph.provenance import Identity, identity
 from zeropoint.nn.quantized.storage import plain_parts, quantize_weight
 from zeropoint.numerics.distance import decibels
@@ -36,7 +36,7 @@ def choose_recurrent_weights(
     Returns:
         `choices`, changed where they fail, and the runs of layers that these nodes were split into.
     """
-    found = [n for n, c in choices.items() if c.way is Way.DYNAMIC and c.operator.weights == ("params",)]
+    found = [n for n, c in choices.items() if c.precision is Precision.DYNAMIC and c.operator.weights == ("params",)]
     splits: dict[Identity, Runs] = {}
     if not found:
         return choices, splits
@@ -56,10 +56,10 @@ def choose_recurrent_weights(
 
 def _choice_of_run(choice: Choice, first: int, end: int, worst: float) -> Choice:
     if worst >= _LEAST:
-        return Choice(Way.DYNAMIC, "", choice.operator, choice.qconfig)
+        return Choice(Precision.DYNAMIC, "", choice.operator, choice.qconfig)
     names = f"layer {first}" if end - first == 1 else f"layers {first} to {end - 1}"
     reason = f"{names}: 8 bits would leave a signal only {worst:.0f} dB above its noise"
-    return Choice(Way.HALF, reason, choice.operator, choice.qconfig)
+    return Choice(Precision.HALF, reason, choice.operator, choice.qconfig)
 
 
 _OWN = 7  # arguments behind input and states that all recurrent operators have

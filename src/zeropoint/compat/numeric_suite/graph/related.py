@@ -26,7 +26,7 @@ def _functions() -> Iterator[tuple[Any, ...]]:
     for record in operators():
         names = [record.name, f"{record.name}_relu"]
         if record.name == "linear":
-            names += [f"{name}_{way}" for name in names for way in ("dynamic", "dynamic_fp16")]
+            names += [f"{name}_{precision}" for name in names for precision in ("dynamic", "dynamic_fp16")]
         quantized = [CALLED[name] for name in names if name in CALLED]
         if quantized and record.functions:
             yield (record.functions[0], *quantized)

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import fx
 
-from zeropoint.graph.passes.annotate import Choice, State, Way
+from zeropoint.graph.passes.annotate import Choice, Precision, State
 from zeropoint.graph.provenance import origin
 from zeropoint.operators import Output
 
@@ -25,7 +25,7 @@ def join(state: State, node: fx.Node) -> Choice | None:
         return None
     roots = [_root(state, value) for value in values]
     if all(root is roots[0] for root in roots):
-        return Choice(Way.JOINED, inputs=(roots[0].name,))
+        return Choice(Precision.JOINED, inputs=(roots[0].name,))
     choices = [state.choices[root] for root in roots]
     for root, choice, (end, _) in zip(roots, choices, ends):
         scope = origin(end).scope
@@ -38,15 +38,15 @@ def join(state: State, node: fx.Node) -> Choice | None:
         for inner in state.choices.values():  # of branches within a branch
             if inner.result == root.name:
                 inner.result = node.name
-    return Choice(Way.JOINED, qconfig=choices[0].qconfig)
+    return Choice(Precision.JOINED, qconfig=choices[0].qconfig)
 
 
 def _root(state: State, value: fx.Node) -> fx.Node:
     """Where the scale of a value comes from."""
     choice = state.choices[value]
-    if choice.way is Way.JOINED and choice.inputs:
+    if choice.precision is Precision.JOINED and choice.inputs:
         return next(node for node in state.choices if node.name == choice.inputs[0])
-    if choice.way is Way.FUSED or (choice.way is Way.PASSED and choice.operator is None):
+    if choice.precision is Precision.FUSED or (choice.precision is Precision.PASSED and choice.operator is None):
         source: Any = value.args[0]
         return _root(state, source)
     return value
@@ -56,6 +56,6 @@ def _can_share(choice: Choice) -> bool:
     """Whether the scale of a result is its own to choose."""
     if choice.result is not None:
         return False
-    if choice.way is Way.JOINED:
+    if choice.precision is Precision.JOINED:
         return True
-    return choice.way is Way.STATIC and choice.operator.output is Output.OWN
+    return choice.precision is Precision.STATIC and choice.operator.output is Output.OWN

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from zeropoint.graph.lowering.integer import Lowering
-from zeropoint.graph.passes.annotate import Choice, Way
+from zeropoint.graph.passes.annotate import Choice, Precision
 from zeropoint.graph.passes.insert_observers import is_observer
 from zeropoint.numerics.dtypes import qint8, quint8
 from zeropoint.numerics.functions import quantize_number
@@ -44,10 +44,10 @@ class _Lowering(Lowering):
         if is_observer(source) and len(source.users) == 1:
             source = source.args[0]
         choice = self.choices.get(source)
-        if choice is not None and choice.way is Way.FUSED:
+        if choice is not None and choice.precision is Precision.FUSED:
             source = source.args[0]
             choice = self.choices.get(source)
-        is_made = choice is not None and (choice.way is Way.STATIC or aten_name(source) in _CLAMPS)
+        is_made = choice is not None and (choice.precision is Precision.STATIC or aten_name(source) in _CLAMPS)
         return is_made and len(node.args[0].users) == 1 and len(source.users) == 1
 
 

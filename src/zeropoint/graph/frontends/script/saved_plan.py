@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from zeropoint.graph import torch_internals as internals
-from zeropoint.graph.passes.annotate import Choice, Way
+from zeropoint.graph.passes.annotate import Choice, Precision
 from zeropoint.graph.summary import Row, Summary
 from zeropoint.operators import BY_NAME
 from zeropoint.qconfig import QConfig
@@ -36,7 +36,7 @@ def load(module: Any, name: str) -> Any:
 def choice_to(choice: Choice, path: str, operator: str) -> dict[str, Any]:
     """A choice as plain values, without its observers; `path` and `operator` are for the summary."""
     return {
-        "way": choice.way.name,
+        "precision": choice.precision.name,
         "reason": choice.reason,
         "recipe": choice.operator.name if choice.operator else None,
         "inputs": list(choice.inputs),
@@ -53,15 +53,15 @@ def choice_from(kept: dict[str, Any], activation: Any, weight: Any) -> Choice:
     """The choice that was kept, with a qconfig of observers that are there already."""
     qconfig = QConfig(activation=lambda: activation, weight=lambda: copy.deepcopy(weight)) if activation else None
     recipe = BY_NAME[kept["recipe"]] if kept["recipe"] else None
-    made = Choice(Way[kept["way"]], kept["reason"], recipe, qconfig, tuple(kept["inputs"]), kept["relu"])
+    made = Choice(Precision[kept["precision"]], kept["reason"], recipe, qconfig, tuple(kept["inputs"]), kept["relu"])
     made.result = kept["result"]
     return made
 
 
 def store_summary(module: Any, choices: list[tuple[Choice, dict[str, Any]]], notes: list[str]) -> None:
     """Keep what a summary shows of choices and of what was kept of them, and its notes."""
-    hidden = (Way.PASSED, Way.FUSED, Way.JOINED)
-    rows = [[k["path"], k["operator"], c.way.value, c.reason] for c, k in choices if c.way not in hidden]
+    hidden = (Precision.PASSED, Precision.FUSED, Precision.JOINED)
+    rows = [[k["path"], k["operator"], c.precision.value, c.reason] for c, k in choices if c.precision not in hidden]
     store(module, SUMMARY, {"rows": rows, "notes": notes})
 
 

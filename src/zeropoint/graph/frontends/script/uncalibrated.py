@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import fx
 
-from zeropoint.graph.passes.annotate import Choice, Way, is_float, watched
+from zeropoint.graph.passes.annotate import Choice, Precision, is_float, watched
 from zeropoint.graph.passes.insert_observers import is_observer
 from zeropoint.graph.provenance import origin
 from zeropoint.nn.quantized.storage import has_observed
@@ -41,7 +41,7 @@ def drop_uncalibrated(view: fx.GraphModule, choices: dict[fx.Node, Choice]) -> N
         choice = choices.get(node)
         if choice is None:
             continue
-        if choice.way is Way.STATIC:
+        if choice.precision is Precision.STATIC:
             reads = [node.args[0]] if len(choice.inputs) == 1 else list(node.all_input_nodes)
             reads = [value for value in reads if is_float(value) and value.op != "get_attr"]
             last = by_name[choice.relu or node.name]
@@ -50,16 +50,16 @@ def drop_uncalibrated(view: fx.GraphModule, choices: dict[fx.Node, Choice]) -> N
                 if choice.result and choice.operator.is_layer and not has_observed(choice.qconfig.weight()):
                     choice.reason = SHARED
                 continue
-            choices[node] = Choice(Way.FLOAT, UNCALIBRATED, choice.operator)
+            choices[node] = Choice(Precision.FLOAT, UNCALIBRATED, choice.operator)
             if choice.relu:
                 del choices[last]
-        elif choice.way is Way.JOINED:
+        elif choice.precision is Precision.JOINED:
             sources = [by_name[choice.inputs[0]]] if choice.inputs else [e.args[i] for e, i in node.meta["ends"]]
             if scaled.issuperset(sources) and (choice.inputs or is_watched(node)):
                 scaled.add(node)
             else:
                 del choices[node]
-        elif choice.way is Way.PASSED:
+        elif choice.precision is Precision.PASSED:
             if node.args[0] in scaled:
                 scaled.add(node)
             else:
