@@ -146,7 +146,7 @@ def choose(options: Sequence[Option], limit: float) -> Point | None:
 
     Example:
         >>> slow, quick = Option("a", "float", 0.0, 3.0, 4), Option("a", "int8", 1.0, 1.0, 1)
-        >>> choose([slow, quick], 0.5).ways, choose([slow, quick], 2.0).ways
+        >>> choose([slow, quick], 0.5).precisions, choose([slow, quick], 2.0).precisions
         ((('a', 'float'),), (('a', 'int8'),))
     """
     try:

@@ -33,6 +33,7 @@ from zeropoint.operators import BY_ATEN, BY_NAME
 from zeropoint.operators.choice import Choice, Precision, State, is_float, tensor_arguments
 from zeropoint.operators.lowered_value import Scale, Value
 from zeropoint.operators.node import arguments, aten_name, only_reads_shape, parameter
+from zeropoint.operators.record import Effect
 from zeropoint.qconfig import get_default_qconfig
 from zeropoint.qconfig_mapping import QConfigMapping
 
@@ -293,7 +294,7 @@ def _round_earlier(graph: fx.GraphModule, observed: dict[fx.Node, Scale]) -> Non
     """
     for node in reversed(list(graph.graph.nodes)):
         record = BY_ATEN.get(aten_name(node) or "")
-        if node not in observed or record is None or not record.keeps_scale or record.averages:
+        if node not in observed or record is None or not record.keeps_scale or record.effect is Effect.AVERAGES:
             continue
         before = node.args[0]
         if not isinstance(before, fx.Node) or before.op != "call_function" or len(before.users) > 1:

@@ -26,6 +26,7 @@ from zeropoint.graph.policy import Policy, choose_policy
 from zeropoint.operators import BY_ATEN, Output
 from zeropoint.operators.choice import Choice, Precision
 from zeropoint.operators.node import arguments, aten_name
+from zeropoint.operators.record import Effect
 
 __all__ = ["ZeropointQuantizer"]
 
@@ -89,13 +90,15 @@ class ZeropointQuantizer(Quantizer):
 def _annotate(node: fx.Node, choice: Choice, by_name: dict[str, fx.Node]) -> None:
     record = choice.operator
     inputs: dict[fx.Node, Any] = {by_name[name]: _spec_of(by_name[name]) for name in choice.inputs}
-    if record.joins:
+    if record.effect is Effect.JOINS:
         first, *others = inputs
         inputs = {first: inputs[first], **{other: SharedQuantizationSpec((first, node)) for other in others}}
     for name in record.weights:
         inputs[arguments(node)[name]] = _weight(record.weight_axis)
     result = (
-        SharedQuantizationSpec((next(iter(inputs)), node)) if record.joins else _FIXED.get(record.output, _ACTIVATION)
+        SharedQuantizationSpec((next(iter(inputs)), node))
+        if record.effect is Effect.JOINS
+        else _FIXED.get(record.output, _ACTIVATION)
     )
     last = by_name[choice.relu] if choice.relu else node
     is_last = last is node

@@ -22,7 +22,7 @@ from zeropoint.operators.lookup import emit_table
 from zeropoint.operators.lowered_value import Scale, Value
 from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments, aten_name, overload_key, parameter
-from zeropoint.operators.record import ModuleForms, Observed, Operator, Output, Traced
+from zeropoint.operators.record import Effect, ModuleForms, Observed, Operator, Output, Traced
 from zeropoint.operators.steps import Emit, StepBuilder, dtype_name, emit_same, steps
 
 __all__ = ["RECORDS", "lower_function", "table_function"]
@@ -298,7 +298,8 @@ def _bound(
     `also`: the calls that it is on integers.
     """
     return Operator(
-        name, (f"{name}.default",), modules, output=Output.INPUT, integers=integers, bounds=more.pop("bounds", True),
+        name, (f"{name}.default",), modules, output=Output.INPUT, integers=integers,
+        effect=more.pop("effect", Effect.BOUNDS),
         steps=(*(steps(emit, f"aten.{name}.default") if emit else ()), *steps(emit_table, *also)), **more,
     )  # fmt: skip
 
@@ -358,7 +359,8 @@ RECORDS = (
         float_form=in_parts(_hard_shrink),
     ),
     _bound(  # zero is a step
-        "relu", _relu, nn.ReLU, bounds=False, functions=(F.relu,), traced=Traced(Observed.SHARED, ("relu", "relu_")),
+        "relu", _relu, nn.ReLU, effect=Effect.COMPUTES, functions=(F.relu,),
+        traced=Traced(Observed.SHARED, ("relu", "relu_")),
     ),
     _bound(
         "relu6", _relu6, nn.ReLU6, forms=(ModuleForms(nn.ReLU6, nnq.ReLU6),), float_form=in_parts(_clamped(0.0, 6.0)),
@@ -383,7 +385,8 @@ RECORDS = (
     _bound("clamp_min", _clamp("min", "none")),
     _bound("clamp_max", _clamp("none", "max")),
     _bound(
-        "dropout", _same, nn.Dropout, bounds=False, emit=_emit_dropout, forms=(ModuleForms(nn.Dropout, nnq.Dropout),),
-        functions=(F.dropout,), eager_function=(F.dropout, qfunctions.dropout), traced=Traced(Observed.OWN),
+        "dropout", _same, nn.Dropout, effect=Effect.COMPUTES, emit=_emit_dropout,
+        forms=(ModuleForms(nn.Dropout, nnq.Dropout),), functions=(F.dropout,),
+        eager_function=(F.dropout, qfunctions.dropout), traced=Traced(Observed.OWN),
     ),
 )  # fmt: skip

@@ -29,7 +29,7 @@ from zeropoint.operators.lookup import emit_table, restored_table
 from zeropoint.operators.lowered_value import Scale, Value
 from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments, aten_name, only_reads_shape
-from zeropoint.operators.record import ModuleForms, Observed, Operator, Traced
+from zeropoint.operators.record import Effect, ModuleForms, Observed, Operator, Traced
 from zeropoint.operators.registry import BY_ATEN
 from zeropoint.operators.steps import Emit, GraphBuilder, ProgramStep, StepBuilder, called, restores, steps
 from zeropoint.ops import checks, rounding
@@ -332,7 +332,7 @@ RECORDS = (
         ),
     ),
     Operator(
-        "cat", ("cat.default",), functions=(torch.cat,), relu=True, joins=True, annotate=_several, lower=_cat,
+        "cat", ("cat.default",), functions=(torch.cat,), relu=True, effect=Effect.JOINS, annotate=_several, lower=_cat,
         traced=Traced(Observed.JOINED), restores=restores(_restore_cat, "cat"),
         steps=(
             *steps(_emit_cat, "cat", "cat_relu"),

@@ -13,6 +13,7 @@ from torch import fx
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.observers import PlaceholderObserver
 from zeropoint.operators.node import Unsized, arguments, aten_name, only_reads_shape, parameter
+from zeropoint.operators.record import Effect
 from zeropoint.operators.registry import BY_ATEN
 
 __all__ = ["Choice", "State", "Precision", "is_float", "is_static"]
@@ -143,7 +144,7 @@ def _has_one_reader(node: fx.Node) -> bool:
 
 def _reshapes(node: fx.Node) -> bool:
     found = BY_ATEN.get(aten_name(node) or "")
-    return found is not None and found.reshapes
+    return found is not None and found.effect is Effect.RESHAPES
 
 
 def function_of_one_tensor(state: State, node: fx.Node, operator: Any, qconfig: Any) -> Choice:

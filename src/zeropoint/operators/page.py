@@ -57,7 +57,7 @@ def _static(record: Operator) -> str:
 
 def _training(record: Operator) -> str:
     weights = bool(record.weights or record.slopes)
-    if record.keeps_scale and not (record.averages or record.bounds):
+    if record.keeps_scale and not record.rounds_to_input:
         return ""
     if _static(record) == "float32":
         return "weights" if weights else ""

@@ -15,7 +15,7 @@ from zeropoint.operators.float_forms import by_operator
 from zeropoint.operators.lowered_value import Scale
 from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments, each
-from zeropoint.operators.record import Observed, Operator, Output, Traced
+from zeropoint.operators.record import Effect, Observed, Operator, Output, Traced
 from zeropoint.operators.steps import GraphBuilder, ProgramStep, Restore, StepBuilder, called, restores, steps
 from zeropoint.ops import rounding
 
@@ -283,7 +283,7 @@ def _averaging(kind: str, integers: Any, emit: Any, emit_float: Any, *taken: str
     name, module = f"{kind.lower()}_avg_pool{dims}d".removeprefix("_"), f"{kind}AvgPool"
     stored = "stored_adaptive_average_pool" if kind else "stored_average_pool"
     return _pool(
-        name, integers, module, dims, averages=True, float_form=by_operator(f"float_{name}", *taken),
+        name, integers, module, dims, effect=Effect.AVERAGES, float_form=by_operator(f"float_{name}", *taken),
         steps=(*steps(emit, stored), *steps(emit_float, f"float_{name}")),
     )  # fmt: skip
 
@@ -299,7 +299,7 @@ def _pools(dims: int) -> tuple[Operator, ...]:
     windows = _WINDOWS[: 6 if dims == 1 else 7]
     maximum = (*steps(_emit_max_pool, "stored_max_pool"), *steps(_emit_float_pool, f"aten.max_pool{dims}d.default"))
     return (
-        _pool(f"max_pool{dims}d", _max_pool, "MaxPool", dims, steps=maximum, restores=_WINDOWED, chooses=True),
+        _pool(f"max_pool{dims}d", _max_pool, "MaxPool", dims, steps=maximum, restores=_WINDOWED, effect=Effect.CHOOSES),
         _averaging("", _average_pool, _emit_average_pool, _emit_float_pool, *windows, dims=dims),
         _averaging(
             "Adaptive", _adaptive_pool, _emit_adaptive_pool, _emit_float_adaptive_pool, "self", "output_size", dims=dims
@@ -312,7 +312,7 @@ _UPSAMPLING = (nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d)
 RECORDS = (
     *(record for dims in (1, 2, 3) for record in _pools(dims)),
     Operator(
-        "mean", ("mean.dim",), functions=(torch.mean,), output=Output.INPUT, integers=_mean, averages=True,
+        "mean", ("mean.dim",), functions=(torch.mean,), output=Output.INPUT, integers=_mean, effect=Effect.AVERAGES,
         traced=Traced(Observed.SHARED, ("mean",)),
         refuses=lambda a: "it changes the dtype" if a["dtype"] is not None else "",
         float_form=by_operator("float_mean", "self", "dim", "keepdim"),
@@ -326,8 +326,8 @@ RECORDS = (
     ),
     Operator(
         "upsample_bilinear2d", ("upsample_bilinear2d.vec",),
-        modules=_UPSAMPLING, functions=(F.interpolate,), output=Output.INPUT, integers=_bilinear, averages=True,
-        traced=Traced(Observed.SHARED, without=_UPSAMPLING),
+        modules=_UPSAMPLING, functions=(F.interpolate,), output=Output.INPUT, integers=_bilinear,
+        effect=Effect.AVERAGES, traced=Traced(Observed.SHARED, without=_UPSAMPLING),
         float_form=by_operator("float_bilinear", "input", "output_size", "align_corners", "scale_factors"),
         steps=(*steps(_emit_bilinear, "stored_bilinear"), *steps(_emit_float_bilinear, "float_bilinear")),
         restores=restores(_restore_bilinear, "bilinear", "float_bilinear"),

@@ -1,4 +1,4 @@
-"""What is known about one operator, in one record."""
+"""The record of one operator, in parts by who reads them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,21 @@ if TYPE_CHECKING:
     from zeropoint.operators.lowered_value import Scale, Value
     from zeropoint.operators.lowering import Lowering, ReferenceLowering
 
-__all__ = ["CustomModule", "Fusion", "ModuleForms", "Observed", "Operator", "Output", "Traced"]
+__all__ = [
+    "CustomModule",
+    "EagerForms",
+    "Effect",
+    "Fusion",
+    "GraphForms",
+    "ModuleForms",
+    "Names",
+    "Observed",
+    "Operator",
+    "Output",
+    "ProgramForms",
+    "QuantizedForm",
+    "Traced",
+]
 
 
 class Output(enum.Enum):
@@ -99,35 +113,112 @@ class Traced:
     without: tuple[Any, ...] = ()
 
 
+class Effect(enum.Enum):
+    """What an operator does to the values of its input, beyond computing new ones."""
+
+    COMPUTES = "gives new values"
+    RESHAPES = "gives every value once, in another shape or order"
+    JOINS = "puts its inputs together: they and the result have one scale"
+    AVERAGES = "gives averages, which are rounded to the steps of the input"
+    BOUNDS = "cuts values off at numbers, which are rounded to the steps of the input"
+    CHOOSES = "gives the largest values: the others are not read"
+
+
 @dataclass(frozen=True)
-class Operator:
-    """One operator: its names, and what becomes of it in every workflow.
+class Names:
+    """What an operator is called.
 
     Args:
         name: what summaries call it. If it has a quantized form, that is ``torch.ops.zeropoint.<name>``, with
             ``_relu`` and ``_dynamic`` behind it where `relu` and `dynamic` say so.
-        aten: the overloads of ATen that are this operator; in-place ones are rewritten before anybody looks.
+        aten: the overloads of ATen that are this operator; in-place ones are rewritten before the records are asked.
         modules: the float modules that call it, and nothing else of note.
         functions: the functions that call it.
-        forms: what becomes of modules in eager mode: of `modules`, of layers fused with it, and of those in training.
+    """
+
+    name: str
+    aten: tuple[str, ...] = ()
+    modules: tuple[type[nn.Module], ...] = ()
+    functions: tuple[Callable[..., Any], ...] = ()
+
+    @property
+    def object_types(self) -> tuple[Any, ...]:
+        """What a qconfig mapping may call it: functions, then modules."""
+        return (*self.functions, *self.modules)
+
+
+@dataclass(frozen=True)
+class EagerForms:
+    """What eager mode reads.
+
+    Args:
+        forms: what becomes of modules: of `modules`, of layers fused with it, and of those in training.
         custom: modules that are swapped as a whole.
+        eager_function: computes it on quantized tensors; takes scale and zero point of the result.
+        fusions: modules that are fused into one, beginning with this.
+    """
+
+    forms: tuple[ModuleForms, ...] = ()
+    custom: tuple[CustomModule, ...] = ()
+    eager_function: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+    fusions: tuple[Fusion, ...] = ()
+
+    @property
+    def folds_batch_norm(self) -> bool:
+        """Whether a batch norm behind it can be a part of its weight and bias."""
+        return any(fusion.folds for fusion in self.fusions)
+
+
+@dataclass(frozen=True)
+class QuantizedForm:
+    """What every workflow reads: how the operator is quantized.
+
+    Args:
         output: where the parameters of the result come from.
         weights: the arguments that are weights, by ATen's names.
         slopes: those that are quantized with the dtype of the input and the range they have, whatever the qconfig says.
         arguments: of a function of one tensor: what stands between the input and the output's parameters, by ATen's
             names.
-        eager_function: computes it on quantized tensors; takes scale and zero point of the result.
-        fusions: modules that are fused into one, beginning with this.
+        effect: what it does to the values of its input.
         relu: a ReLU behind it can be a part of it.
         dynamic: it has a form on floats that finds the range of its input when it runs.
         weight_only: it has a form on floats whose weights alone are quantized, to 8 or 4 bits.
         heavy: worth quantizing even if its inputs are float.
         alone: quantized in TorchScript even if its inputs are float, as PyTorch does there.
-        reshapes: gives every value of its input once, in another shape or order.
-        joins: puts its inputs together: they and the result have one scale.
-        averages: gives averages of its input, which are rounded to the steps of the input.
-        bounds: cuts its input off at numbers, which are rounded to the steps of the input.
-        chooses: gives the largest values of its input: the others are not read.
+    """
+
+    output: Output = Output.OWN
+    weights: tuple[str, ...] = ()
+    slopes: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    effect: Effect = Effect.COMPUTES
+    relu: bool = False
+    dynamic: bool = False
+    weight_only: bool = False
+    heavy: bool = False
+    alone: bool = False
+
+    @property
+    def keeps_scale(self) -> bool:
+        """Whether its result has the parameters of its input."""
+        return self.output is Output.INPUT
+
+    @property
+    def rounds_to_input(self) -> bool:
+        """Whether its results are new values, rounded to the steps of its input."""
+        return self.effect in (Effect.AVERAGES, Effect.BOUNDS)
+
+    @property
+    def is_layer(self) -> bool:
+        """Whether it is a linear layer or a convolution: one weight, and a result with a range of its own."""
+        return self.weights == ("weight",) and self.output is Output.OWN
+
+
+@dataclass(frozen=True)
+class GraphForms:
+    """What the passes and the lowering of graph mode read.
+
+    Args:
         annotate: ``(state, node, operator, qconfig) -> Choice``: how a node with a qconfig is computed. None: it keeps
             the scale of its input, or stays float.
         lower: ``(g, node, choice) -> Value``: the node of the graph on integers.
@@ -135,43 +226,15 @@ class Operator:
         integers: for `Output.INPUT`, ``(g, integers, scale, arguments, node) -> node``: what computes it on integers;
             None if the operator takes integers as they are.
         refuses: ``arguments -> reason``: why a call that keeps the scale of its input is not done on integers, or "".
+        float_form: ``(g, node) -> (target, arguments)``: what computes it on float32, with the same bytes on every CPU
+            and in a program; None for the node as it is.
+        parts: computes it with other operators, in whose place these are then annotated and lowered, each by its own
+            record.
         composed: of a function that PyTorch makes of others: the last of these, by ATen's name, and ``node -> input``,
             which looks at a call of that and says what the function is of, or None if it is something else.
             ``torch.ops.zeropoint.float_<name>`` then stands for it in graphs.
-        parts: computes it with other operators, in whose place these are then annotated and lowered, each by its own
-            record.
-        float_form: ``(g, node) -> (target, arguments)``: what computes it on float32, with the same bytes on every CPU
-            and in a program; None for the node as it is.
-        traced: how FX graph mode sees it; None for layers, whose fused forms say it, and for what stays float there.
-        steps: calls that the operator is in graphs on integers, or as `float_form`, each with the function that emits
-            the steps of a program for it; see `steps`.
-        restores: kinds of steps of programs, each with the function that makes the nodes of such a step again; see
-            `restores`.
-        onnx: what ONNX has for it, given by the file of its family in `onnx/`.
     """
 
-    name: str
-    aten: tuple[str, ...] = ()
-    modules: tuple[type[nn.Module], ...] = ()
-    functions: tuple[Callable[..., Any], ...] = ()
-    forms: tuple[ModuleForms, ...] = ()
-    custom: tuple[CustomModule, ...] = ()
-    output: Output = Output.OWN
-    weights: tuple[str, ...] = ()
-    slopes: tuple[str, ...] = ()
-    arguments: tuple[str, ...] = ()
-    eager_function: tuple[Callable[..., Any], Callable[..., Any]] | None = None
-    fusions: tuple[Fusion, ...] = ()
-    relu: bool = False
-    dynamic: bool = False
-    weight_only: bool = False
-    heavy: bool = False
-    alone: bool = False
-    reshapes: bool = False
-    joins: bool = False
-    averages: bool = False
-    bounds: bool = False
-    chooses: bool = False
     annotate: Callable[[State, fx.Node, Operator, Any], Choice] | None = None
     lower: Callable[[Lowering, fx.Node, Choice], Value] | None = None
     reference: Callable[[ReferenceLowering, fx.Node, Choice, fx.Node], None] | None = None
@@ -180,9 +243,33 @@ class Operator:
     float_form: FloatForm | None = None
     parts: Callable[..., Any] | None = None
     composed: tuple[str, Callable[[fx.Node], fx.Node | None]] | None = None
-    traced: Traced | None = None
+
+
+@dataclass(frozen=True)
+class ProgramForms:
+    """What the compiler reads.
+
+    Args:
+        steps: calls that the operator is in graphs on integers, or as `float_form`, each with the function that emits
+            the steps of a program for it; see `steps`.
+        restores: kinds of steps of programs, each with the function that makes the nodes of such a step again; see
+            `restores`.
+    """
+
     steps: Steps = ()
     restores: Restores = ()
+
+
+@dataclass(frozen=True)
+class Operator(ProgramForms, GraphForms, QuantizedForm, EagerForms, Names):
+    """One operator: its names, and what becomes of it in every workflow. Each base is what one kind of reader sees.
+
+    Args:
+        traced: how FX graph mode sees it; None for layers, whose fused forms say it, and for what stays float there.
+        onnx: what ONNX has for it, given by the file of its family in `onnx/`.
+    """
+
+    traced: Traced | None = None
     onnx: OnnxForms = field(default_factory=OnnxForms)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Operator:
@@ -194,26 +281,6 @@ class Operator:
         return 1 if "transpose" in self.name else 0
 
     @property
-    def keeps_scale(self) -> bool:
-        """Whether its result has the parameters of its input."""
-        return self.output is Output.INPUT
-
-    @property
-    def is_layer(self) -> bool:
-        """Whether it is a linear layer or a convolution: one weight, and a result with a range of its own."""
-        return self.weights == ("weight",) and self.output is Output.OWN
-
-    @property
-    def folds_batch_norm(self) -> bool:
-        """Whether a batch norm behind it can be a part of its weight and bias."""
-        return any(fusion.folds for fusion in self.fusions)
-
-    @property
-    def object_types(self) -> tuple[Any, ...]:
-        """What a qconfig mapping may call it: functions, then modules."""
-        return (*self.functions, *self.modules)
-
-    @property
     def called(self) -> frozenset[str]:
         """The names that Python calls it by: functions of torch, methods of tensors."""
         packets = (name.split(".")[0] for name in self.aten)
@@ -223,7 +290,7 @@ class Operator:
     @property
     def moves_values(self) -> bool:
         """Whether its results are values of its input in other places, whatever else it is called with."""
-        return self.keeps_scale and not (self.averages or self.bounds or self.refuses)
+        return self.keeps_scale and not (self.rounds_to_input or self.refuses)
 
     @property
     def traced_calls(self) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from torch import nn
 
 from zeropoint.context import CONTEXT
 from zeropoint.operators.onnx_forms import Read, Write
-from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Observed, Operator
+from zeropoint.operators.record import CustomModule, Effect, Fusion, ModuleForms, Observed, Operator
 from zeropoint.operators.steps import Emit, Restore
 
 __all__ = [
@@ -86,7 +86,7 @@ def _enter(record: Operator) -> None:
     _RESTORES.update(record.restores)
     _ONNX_WRITES.update(record.onnx.writes)
     _ONNX_READS.update(record.onnx.reads)
-    if (record.keeps_scale and not record.averages and not record.bounds) or record.joins:
+    if (record.keeps_scale and not record.rounds_to_input) or record.effect is Effect.JOINS:
         _ONNX_KEEPS_SCALE.update(name for name, _ in record.onnx.reads)
     if record.moves_values:
         _MOVING.update(record.called)

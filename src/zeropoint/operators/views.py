@@ -8,7 +8,7 @@ import torch
 from torch import fx, nn
 
 from zeropoint.operators.node import arguments
-from zeropoint.operators.record import Observed, Operator, Output, Traced
+from zeropoint.operators.record import Effect, Observed, Operator, Output, Traced
 from zeropoint.operators.steps import (
     LAST,
     Emit,
@@ -204,7 +204,7 @@ def shared(*methods: str, without: tuple[Any, ...] = ()) -> Traced:
 
 
 def _reshapes(name: str, emit: Emit, *overloads: str, **more: Any) -> Operator:
-    return moves(name, emit, *overloads, reshapes=True, **more)
+    return moves(name, emit, *overloads, effect=Effect.RESHAPES, **more)
 
 
 RECORDS = (

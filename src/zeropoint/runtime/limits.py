@@ -75,7 +75,7 @@ def limit_of(work: Work, here: Host) -> Limit:
 
     Example:
         >>> machine = Machine(32768, 2**20, 2**25, 2, 2, 2, 2, "assumed")
-        >>> here = Here(1, machine, Peaks({"vnni": 2e11}, 5e10, 2e11, 1e11, 1e11, 4e10, 4e10, 2e-7, 2e-5))
+        >>> here = Host(1, machine, Peaks({"vnni": 2e11}, 5e10, 2e11, 1e11, 1e11, 4e10, 4e10, 2e-7, 2e-5))
         >>> limit_of(Work(1e-3, 1.8e8, 2e11, 1000, 1000, 1000), here).kind
         'compute'
     """

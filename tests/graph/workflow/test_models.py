@@ -24,13 +24,14 @@ from zeropoint.graph.passes.insert_observers import is_observer
 from zeropoint.graph.provenance import represented
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import aten_name
+from zeropoint.operators.record import Effect
 
 HEAVY = ("conv", "linear", "matmul", "bmm", "embedding", "quantized_lstm", "quantized_gru")
 
 
 def _averages(node: Any) -> bool:
     found = BY_ATEN.get(aten_name(node) or "")
-    return found is not None and found.averages
+    return found is not None and found.effect is Effect.AVERAGES
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from zeropoint.numerics.affine import BYTE_LIMITS
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.lowered_value import Scale, Value
 from zeropoint.operators.node import arguments, aten_name
+from zeropoint.operators.record import Effect
 
 __all__ = ["reference"]
 
@@ -59,7 +60,7 @@ class Reference(Lowering):
     def float_value(self, node: fx.Node, choice: Choice) -> Value:
         scale = self.values[node.args[0]].scale if choice.precision is Precision.PASSED else None
         record = BY_ATEN.get(aten_name(node) or "")
-        if scale is not None and record is not None and record.averages:
+        if scale is not None and record is not None and record.effect is Effect.AVERAGES:
             return Value(self.average(node, scale), scale=scale)
         return Value(self.float_form(node, choice), scale=scale)
 

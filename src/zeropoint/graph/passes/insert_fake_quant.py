@@ -56,7 +56,7 @@ def insert_fake_quant(graph: fx.GraphModule, choices: dict[fx.Node, Choice], mod
     for node, choice in choices.items():
         record = BY_ATEN.get(aten_name(node) or "") if choice.precision is Precision.PASSED else None
         is_rounded = any(is_observer(user) for user in node.users)
-        if record is not None and not is_rounded and (record.averages or record.bounds or not record.keeps_scale):
+        if record is not None and not is_rounded and (record.rounds_to_input or not record.keeps_scale):
             _round_result(graph, node)
     _follow_mode(graph)
     graph.graph.lint()

@@ -17,6 +17,7 @@ from zeropoint.observers import (
 from zeropoint.operators import BY_ATEN, Output
 from zeropoint.operators.choice import tensor_arguments
 from zeropoint.operators.node import aten_name
+from zeropoint.operators.record import Effect
 
 __all__ = ["OBSERVER", "insert_observers", "is_observer"]
 
@@ -118,7 +119,7 @@ def _observer(value: fx.Node, choice: Choice) -> Any:
 def _watch_what_is_left(choices: dict[fx.Node, Choice], wanted: dict[fx.Node, Any]) -> None:
     for node, choice in choices.items():
         record = BY_ATEN.get(aten_name(node) or "")
-        leaves_some = record is not None and (record.bounds or record.chooses)
+        leaves_some = record is not None and record.effect in (Effect.BOUNDS, Effect.CHOOSES)
         if choice.precision is Precision.PASSED and leaves_some and node not in wanted:
             source = _source(node, choices, wanted)
             if source is not None:
@@ -131,7 +132,11 @@ def _share(choices: dict[fx.Node, Choice], wanted: dict[fx.Node, Any]) -> None:
     Inputs whose parameters are fixed, or that another kind of observer watches, keep theirs.
     """
     for node, choice in choices.items():
-        if choice.precision is not Precision.STATIC or choice.operator is None or not choice.operator.joins:
+        if (
+            choice.precision is not Precision.STATIC
+            or choice.operator is None
+            or choice.operator.effect is not Effect.JOINS
+        ):
             continue
         result = next(user for user in node.users if user.name == choice.relu) if choice.relu else node
         sources = [_source(value, choices, wanted) for value in tensor_arguments(node)]
