@@ -9,8 +9,7 @@ from torch import nn
 
 import zeropoint
 from zeropoint.eager import mappings
-from zeropoint.nn import intrinsic as nni
-from zeropoint.nn import quantized as nnq
+from zeropoint.nn import intrinsic as nni, quantized as nnq
 
 
 def test_every_getter_of_torch_exists() -> None:

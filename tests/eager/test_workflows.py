@@ -16,11 +16,8 @@ from torch.nn.utils import parametrizations, parametrize
 
 import zeropoint
 from zeropoint.demo_digits import OURS, Cnn
-from zeropoint.nn import intrinsic as nni
-from zeropoint.nn import qat as nnqat
-from zeropoint.nn import quantized as nnq
-from zeropoint.nn.intrinsic import qat as nniqat
-from zeropoint.nn.intrinsic import quantized as nniq
+from zeropoint.nn import intrinsic as nni, qat as nnqat, quantized as nnq
+from zeropoint.nn.intrinsic import qat as nniqat, quantized as nniq
 from zeropoint.nn.quantized import dynamic as nnqd
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from zeropoint.ops.geometry import Geometry
 from zeropoint.ops.layers import make_conv_layer, run_conv

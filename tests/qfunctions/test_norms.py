@@ -19,8 +19,7 @@ from oracle_vectors import VECTORS, assert_same_in_vectors
 from strategies import LAYOUTS, assert_laid_out_like, assert_same, examples, integers, lay_out, seeds
 
 import zeropoint
-from zeropoint import qfunctions as ours
-from zeropoint import qint8, quint8
+from zeropoint import qfunctions as ours, qint8, quint8
 from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.tensor import QTensor
 from zeropoint.tensor.quantizer import PerTensorQuantizer

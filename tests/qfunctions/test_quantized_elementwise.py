@@ -13,8 +13,7 @@ from oracle_vectors import VECTORS, assert_same_in_vectors
 from strategies import LAYOUTS, assert_same, generator, integers, lay_out, scales, seeds
 
 import zeropoint
-from zeropoint import qfunctions as ours
-from zeropoint import qint8, qint32, quint4x2, quint8
+from zeropoint import qfunctions as ours, qint8, qint32, quint4x2, quint8
 from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.tensor import QTensor
 from zeropoint.tensor.quantizer import PerTensorQuantizer

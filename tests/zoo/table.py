@@ -10,15 +10,17 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from . import plain_attention as attention
-from . import plain_audio as audio
-from . import plain_domains as domains
-from . import plain_habits as habits
-from . import plain_images as images
-from . import plain_sequences as sequences
-from . import plain_spectra as spectra
-from . import plain_spellings as spellings
-from . import plain_vision as vision
+from . import (
+    plain_attention as attention,
+    plain_audio as audio,
+    plain_domains as domains,
+    plain_habits as habits,
+    plain_images as images,
+    plain_sequences as sequences,
+    plain_spectra as spectra,
+    plain_spellings as spellings,
+    plain_vision as vision,
+)
 from .inputs import (
     Inputs,
     both,

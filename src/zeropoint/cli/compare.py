@@ -36,8 +36,7 @@ def compare(
     A QUANTIZED file `.zpt` or `.pt2` has no layers to look into any more, and TorchScript only where it is a straight
     line: otherwise the outputs are compared.
     """
-    from zeropoint.comparison.layers import compare as compare_layers
-    from zeropoint.comparison.layers import compare_outputs, finite
+    from zeropoint.comparison.layers import compare as compare_layers, compare_outputs, finite
     from zeropoint.graph.frontends.script.evaluate import NotStraight
 
     with work(as_json):

@@ -27,8 +27,7 @@ def migrate(
         raise typer.BadParameter(f"{path} does not exist: pass a Python file or a directory")
     with work(as_json):
         try:
-            from zeropoint.compat.migrate import migrate as rewritten
-            from zeropoint.compat.migrate import python_files
+            from zeropoint.compat.migrate import migrate as rewritten, python_files
         except ImportError as error:
             raise ImportError(f"zeropoint migrate needs libcst ({error}): {install_command('migrate')}") from error
         files = [rewritten(_source(file), str(file)) for file in python_files(path)]

@@ -36,8 +36,7 @@ from zeropoint.nn.quantized.linear import LinearPackedParams
 from zeropoint.nn.quantized.reference.weight import ReferenceModule
 from zeropoint.nn.quantized.storage import QuantizedOutput, as_qtensor
 from zeropoint.numerics.dtypes import DTYPES, quantized_dtype
-from zeropoint.numerics.schemes import SCHEMES
-from zeropoint.numerics.schemes import qscheme as scheme_of
+from zeropoint.numerics.schemes import SCHEMES, qscheme as scheme_of
 from zeropoint.observers.base import ObserverBase, UniformQuantizationObserverBase
 
 _ADOPTED: dict[type, Callable[[Any], None]] = {}

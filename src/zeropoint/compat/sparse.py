@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from zeropoint.nn.quantized import dynamic
-from zeropoint.nn.quantized import linear as static
+from zeropoint.nn.quantized import dynamic, linear as static
 from zeropoint.numerics.dtypes import qint8
 from zeropoint.tensor.qtensor import QTensor
 

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 import zeropoint.ops  # noqa: F401 (registers torch.ops.zeropoint)
 from zeropoint.described import described
 from zeropoint.numerics.dtypes import DTYPES, QuantizedDtype, quantized_dtype, quint8
-from zeropoint.numerics.schemes import per_tensor_affine
-from zeropoint.numerics.schemes import qscheme as qscheme_of
+from zeropoint.numerics.schemes import per_tensor_affine, qscheme as qscheme_of
 from zeropoint.observers.partial import Configurable
 
 EPS = torch.finfo(torch.float32).eps

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from zeropoint.numerics.dtypes import quint8
-from zeropoint.numerics.schemes import per_tensor_affine
-from zeropoint.numerics.schemes import qscheme as qscheme_of
+from zeropoint.numerics.schemes import per_tensor_affine, qscheme as qscheme_of
 from zeropoint.observers.base import EPS, ObserverBase
 
 

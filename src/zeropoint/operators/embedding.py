@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
-from zeropoint.nn import qat as nnqat
-from zeropoint.nn import quantized as nnq
+from zeropoint.nn import qat as nnqat, quantized as nnq
 from zeropoint.nn.quantized import reference as nnqr
 from zeropoint.nn.quantized.storage import quantize_weight
 from zeropoint.operators.choice import Choice, Precision, State

@@ -9,15 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-from zeropoint.nn import intrinsic as nni
-from zeropoint.nn import qat as nnqat
-from zeropoint.nn import quantized as nnq
-from zeropoint.nn.intrinsic import qat as nniqat
-from zeropoint.nn.intrinsic import quantized as nniq
+from zeropoint.nn import intrinsic as nni, qat as nnqat, quantized as nnq
+from zeropoint.nn.intrinsic import qat as nniqat, quantized as nniq
 from zeropoint.nn.intrinsic.quantized import dynamic as nniqd
 from zeropoint.nn.qat import dynamic as nnqatd
-from zeropoint.nn.quantized import dynamic as nnqd
-from zeropoint.nn.quantized import reference as nnqr
+from zeropoint.nn.quantized import dynamic as nnqd, reference as nnqr
 from zeropoint.nn.quantized.storage import quantize_weight
 from zeropoint.observers.grouped import GROUP
 from zeropoint.operators.choice import (

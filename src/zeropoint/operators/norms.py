@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from zeropoint import qfunctions
-from zeropoint.nn import intrinsic as nni
-from zeropoint.nn import quantized as nnq
+from zeropoint.nn import intrinsic as nni, quantized as nnq
 from zeropoint.nn.intrinsic import quantized as nniq
 from zeropoint.operators.activations import lower_function
 from zeropoint.operators.choice import function_of_one_tensor

@@ -9,10 +9,8 @@ import torch
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
-from zeropoint.nn import quantizable as nnqa
-from zeropoint.nn import quantized as nnq
-from zeropoint.nn.quantized import dynamic as nnqd
-from zeropoint.nn.quantized import reference as nnqr
+from zeropoint.nn import quantizable as nnqa, quantized as nnq
+from zeropoint.nn.quantized import dynamic as nnqd, reference as nnqr
 from zeropoint.operators.choice import Choice, Precision, State, is_float_placeholder, weight_dtype
 from zeropoint.operators.float_forms import FloatCall, are_floats
 from zeropoint.operators.lowered_value import Value

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from zeropoint.numerics import scalars
 from zeropoint.numerics.dtypes import quantized_dtype
-from zeropoint.ops.library import INTEGERS as DTYPES
-from zeropoint.ops.library import named
+from zeropoint.ops.library import INTEGERS as DTYPES, named
 from zeropoint.qfunctions.dispatch import run
 from zeropoint.qfunctions.operands import activation, require_quantized, result
 from zeropoint.tensor.qtensor import QTensor

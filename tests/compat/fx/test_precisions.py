@@ -12,8 +12,7 @@ import zeropoint
 from zeropoint import fx
 from zeropoint.compat.fx.quantize_fx import convert_to_reference_decomposed_fx
 from zeropoint.nn import quantized as nnq
-from zeropoint.nn.quantized import dynamic as nnqd
-from zeropoint.nn.quantized import reference as nnqr
+from zeropoint.nn.quantized import dynamic as nnqd, reference as nnqr
 
 
 class Functions(nn.Module):

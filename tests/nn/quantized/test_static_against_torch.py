@@ -17,8 +17,7 @@ from static_cases import numbers
 from torch import nn
 
 import zeropoint
-from zeropoint.nn import intrinsic as our_intrinsic
-from zeropoint.nn import quantized as ours
+from zeropoint.nn import intrinsic as our_intrinsic, quantized as ours
 from zeropoint.nn.intrinsic import quantized as our_fused
 
 # Float32 sums in another order: torch's tails round differently from its vector loops.

@@ -11,8 +11,7 @@ from static_cases import activation, numbers, table
 from torch import nn
 
 import zeropoint
-from zeropoint.nn import qat
-from zeropoint.nn import quantized as nnq
+from zeropoint.nn import qat, quantized as nnq
 
 X_SCALE, X_ZERO_POINT, Y_SCALE, Y_ZERO_POINT = 10.0 / 256, 0, 5.0 / 256, 127
 

@@ -23,8 +23,7 @@ from zeropoint.graph.passes.decompose_signs import SIGNS
 from zeropoint.graph.passes.decompose_unknown import decompose_unknown
 from zeropoint.graph.passes.input_checks import update_sizes
 from zeropoint.graph.passes.insert_traced import take_apart
-from zeropoint.graph.passes.nodes import call as _call
-from zeropoint.graph.passes.nodes import has_value
+from zeropoint.graph.passes.nodes import call as _call, has_value
 from zeropoint.graph.provenance import STAYS_FLOAT
 from zeropoint.graph.state_buffers import keep_state, read_states
 from zeropoint.operators import BY_ATEN, composed_of

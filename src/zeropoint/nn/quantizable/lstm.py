@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from zeropoint import qfunctions
 from zeropoint.context import CONTEXT
 from zeropoint.nn.quantized.functional_modules import FloatFunctional
 from zeropoint.nn.simulated_tensor import joint, moved, plain
 from zeropoint.numerics.dtypes import quint8
-from zeropoint.qfunctions import cat
 from zeropoint.tensor.create import quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor
 
@@ -342,7 +342,7 @@ def _joined(parts: list[Any], dim: int) -> Tensor:
     scales, zero_points = [p.q_scale() for p in parts], [p.q_zero_point() for p in parts]
     if len({*zip(scales, zero_points)}) == 1:
         return torch.cat(parts, dim)
-    return cat(parts, dim, *joint_qparams(scales, zero_points, parts[0]._qdtype.qmin, parts[0]._qdtype.qmax))
+    return qfunctions.cat(parts, dim, *joint_qparams(scales, zero_points, parts[0]._qdtype.qmin, parts[0]._qdtype.qmax))
 
 
 def joint_qparams(scales: list[float], zero_points: list[int], qmin: int, qmax: int) -> tuple[float, int]:

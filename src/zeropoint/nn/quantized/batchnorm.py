@@ -83,7 +83,7 @@ class BatchNorm2d(_BatchNorm):
     """
 
     _NAME = "QuantizedBatchNorm2d"
-    _OP = staticmethod(qfunctions.batch_norm2d)
+    _OP: ClassVar[Any] = staticmethod(qfunctions.batch_norm2d)
     _graph = batch_norm_graph(torch.ops.zeropoint.batch_norm2d)
 
 
@@ -91,5 +91,5 @@ class BatchNorm3d(_BatchNorm):
     """Batch norm of ``(N, C, D, H, W)``; see `BatchNorm2d`."""
 
     _NAME = "QuantizedBatchNorm3d"
-    _OP = staticmethod(qfunctions.batch_norm3d)
+    _OP: ClassVar[Any] = staticmethod(qfunctions.batch_norm3d)
     _graph = batch_norm_graph(torch.ops.zeropoint.batch_norm3d)

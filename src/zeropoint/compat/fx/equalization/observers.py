@@ -9,8 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from zeropoint.numerics.dtypes import qint8, quint8
-from zeropoint.numerics.schemes import per_channel_affine, per_channel_symmetric, per_tensor_affine
-from zeropoint.numerics.schemes import qscheme as qscheme_of
+from zeropoint.numerics.schemes import (
+    per_channel_affine,
+    per_channel_symmetric,
+    per_tensor_affine,
+    qscheme as qscheme_of,
+)
 from zeropoint.observers.base import any_dtype
 from zeropoint.observers.minmax import PerChannelMinMaxObserver
 from zeropoint.observers.partial import Configurable

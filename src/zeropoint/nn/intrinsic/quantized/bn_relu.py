@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import torch
 
 from zeropoint import qfunctions
@@ -15,7 +17,7 @@ class BNReLU2d(nnq.BatchNorm2d):
     """`zeropoint.nn.quantized.BatchNorm2d` with a ReLU."""
 
     _NAME = "QuantizedBNReLU2d"
-    _OP = staticmethod(qfunctions.batch_norm2d_relu)
+    _OP: ClassVar[Any] = staticmethod(qfunctions.batch_norm2d_relu)
     _graph = batch_norm_graph(torch.ops.zeropoint.batch_norm2d_relu)
 
 
@@ -23,5 +25,5 @@ class BNReLU3d(nnq.BatchNorm3d):
     """`zeropoint.nn.quantized.BatchNorm3d` with a ReLU."""
 
     _NAME = "QuantizedBNReLU3d"
-    _OP = staticmethod(qfunctions.batch_norm3d_relu)
+    _OP: ClassVar[Any] = staticmethod(qfunctions.batch_norm3d_relu)
     _graph = batch_norm_graph(torch.ops.zeropoint.batch_norm3d_relu)

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from zeropoint import _native
 from zeropoint.nn.quantized.storage import StoredWeight, as_qtensor, quantize_weight
 from zeropoint.numerics.dtypes import qint8, quantized_dtype
-from zeropoint.ops import layers, rounding
-from zeropoint.ops import recurrent as ops
+from zeropoint.ops import layers, recurrent as ops, rounding
 from zeropoint.qconfig import default_dynamic_qconfig
 from zeropoint.qfunctions import packed, recurrent
 from zeropoint.tensor.create import empty_affine_quantized

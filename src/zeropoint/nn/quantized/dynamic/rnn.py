@@ -21,8 +21,7 @@ from zeropoint.nn.quantized.dynamic.recurrent_weights import (
 )
 from zeropoint.nn.quantized.storage import as_qtensor
 from zeropoint.numerics.dtypes import qint8
-from zeropoint.ops import recurrent as ops
-from zeropoint.ops import rounding
+from zeropoint.ops import recurrent as ops, rounding
 from zeropoint.qfunctions import recurrent
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.recording import is_recorded

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from zeropoint.nn.quantized.storage import FloatLayer, float_layer, found_qparams
 from zeropoint.numerics.dtypes import DTYPES, QuantizedDtype, quantized_dtype
-from zeropoint.numerics.schemes import per_channel_affine, per_tensor_affine
-from zeropoint.numerics.schemes import qscheme as qscheme_of
+from zeropoint.numerics.schemes import per_channel_affine, per_tensor_affine, qscheme as qscheme_of
 from zeropoint.observers.base import any_dtype, integer_range
 from zeropoint.ops import layers
 from zeropoint.tensor.create import quantize_per_channel, quantize_per_tensor

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zeropoint.nn.intrinsic import fused
-from zeropoint.nn.intrinsic import qat as nniqat
+from zeropoint.nn.intrinsic import fused, qat as nniqat
 from zeropoint.nn.quantized import dynamic
 from zeropoint.numerics.dtypes import qint8
 from zeropoint.ops import rounding
