@@ -324,7 +324,19 @@ nb::tuple profile_row(const Program& program, const Plan& plan, const Instructio
 void bind_engine(nb::module_& m) {
     nb::exception<FormatError>(m, "FormatError", PyExc_ValueError);
     m.def("engine_steps", [] { return step_table().names(); }, "The kinds of steps that programs may have.");
-    nb::class_<State>(m, "State", "What a program keeps from call to call.").def("reset", &State::reset);
+    nb::class_<State>(m, "State", "What a program keeps from call to call.")
+        .def("reset", &State::reset)
+        .def("values",
+             [](State& self) {
+                 nb::list out;
+                 for (const std::string& bytes : self.values()) out.append(nb::bytes(bytes.data(), bytes.size()));
+                 return out;
+             })
+        .def("set_values", [](State& self, const std::vector<nb::bytes>& values) {
+            std::vector<std::string_view> given;
+            for (const nb::bytes& bytes : values) given.emplace_back(bytes.c_str(), bytes.size());
+            self.set_values(given);
+        });
     nb::class_<Program>(m, "Program", "A quantized model as a list of steps, checked and ready to run.")
         .def(
             "__init__",
@@ -358,6 +370,20 @@ void bind_engine(nb::module_& m) {
         .def_prop_ro("result", &Program::result)
         .def_prop_ro("arguments", &Program::arguments)
         .def_prop_ro("file_bytes", &Program::file_bytes)
+        .def_prop_ro("memory_limit", &Program::memory_limit)
+        .def("outputs",
+             [](Program& self, const std::vector<std::vector<int64_t>>& shapes) {
+                 std::shared_ptr<const Plan> plan;
+                 {
+                     Unlocked release;
+                     plan = self.plan(layouts_of(shapes));
+                 }
+                 const std::vector<std::string> names = self.output_names();
+                 std::vector<std::tuple<std::string, std::string, Sizes>> out;
+                 for (size_t i = 0; i < names.size(); ++i)
+                     out.emplace_back(names[i], name_of(plan->outputs[i].type), plan->outputs[i].sizes);
+                 return out;
+             })
         .def_prop_ro("steps", [](const Program& self) { return self.notes().size(); })
         .def("data",
              [](Program& self) {

@@ -530,6 +530,12 @@ std::shared_ptr<const Plan> Program::plan(const std::vector<InputLayout>& layout
     return s.plans.front().second;
 }
 
+std::vector<std::string> Program::output_names() const {
+    std::vector<std::string> names;
+    for (const Json& name : list_field(json_, "outputs")) names.push_back(*name.text());
+    return names;
+}
+
 void Program::run(const Plan& plan, const void* const* inputs, void* const* outputs, State& state, double* seconds) {
     std::optional<State::Use> use;
     if (!state_.empty()) use.emplace(state);

@@ -62,6 +62,9 @@ public:
     // names; empty if it is the inputs one by one.
     const std::string& arguments() const { return arguments_; }
     size_t outputs() const { return outputs_.size(); }
+    // The names of the values that are the outputs.
+    std::vector<std::string> output_names() const;
+    int64_t memory_limit() const { return limit_; }
     int64_t file_bytes() const { return container_.bytes(); }
     // The file. Throws FormatError if it is to be read again, and has been changed.
     std::string data();

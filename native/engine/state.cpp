@@ -57,6 +57,26 @@ void State::reset() {
     fill(*kept_.load());
 }
 
+std::vector<std::string> State::values() {
+    const Use use(*this);
+    std::vector<std::string> out;
+    for (size_t i = 0; i < tensors_.size(); ++i)
+        out.emplace_back(static_cast<const char*>(addresses()[i]), static_cast<size_t>(tensors_[i].bytes()));
+    return out;
+}
+
+void State::set_values(const std::vector<std::string_view>& values) {
+    const Use use(*this);
+    if (values.size() != tensors_.size())
+        throw std::invalid_argument("the state has " + std::to_string(tensors_.size()) + " tensors, got " +
+                                    std::to_string(values.size()));
+    for (size_t i = 0; i < tensors_.size(); ++i)
+        if (static_cast<int64_t>(values[i].size()) != tensors_[i].bytes())
+            throw std::invalid_argument(tensors_[i].name + " has " + std::to_string(tensors_[i].bytes()) +
+                                        " bytes, got " + std::to_string(values[i].size()));
+    for (size_t i = 0; i < tensors_.size(); ++i) std::memcpy(addresses()[i], values[i].data(), values[i].size());
+}
+
 State::Use::Use(State& state) : state_(state) {
     const int here = count_of_forks() + 1;
     int before = state.user_.load();

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace zeropoint {
@@ -32,6 +33,10 @@ public:
 
     // Back to the initial values. Throws std::runtime_error while a run has it.
     void reset();
+    // The bytes of each tensor, and such bytes put in their places. Throw std::runtime_error while a run has it, the
+    // second also std::invalid_argument for another number of tensors or of bytes; then nothing is changed.
+    std::vector<std::string> values();
+    void set_values(const std::vector<std::string_view>& values);
     // For who uses it.
     void* const* addresses() const;
 

@@ -100,7 +100,7 @@ def test_show_needs_no_torch_and_refuses_what_is_no_program(folder: Path, progra
 
 def test_show_draws_a_model_before_it_is_quantized() -> None:
     facts = run("show", "model.pt2", "-o", "plan.html", "--json").json()
-    assert [(row["path"], row["way"]) for row in facts["operators"]] == [("0", "int8"), ("3", "int8")]
+    assert [(row["path"], row["precision"]) for row in facts["operators"]] == [("0", "int8"), ("3", "int8")]
     page = Path("plan.html").read_text()
     assert page.count('<g class="box int8"') == 2
     assert "Operators quantized" in page
@@ -112,8 +112,8 @@ def test_show_compares_two_programs_and_writes_a_trace(folder: Path) -> None:
     run("quantize", "my_code:make", "-d", "images.npy", "-o", "partly.zpt", "--float", "0")
     facts = run("show", "whole.zpt", "--against", "partly.zpt", "-o", "both.html", "--json").json()
     modules = {row["path"]: row for row in facts["modules"]}
-    assert modules["0"]["ways"] == ["int8", "float"]
-    assert modules["3"]["ways"] == ["int8", "int8"]
+    assert modules["0"]["precisions"] == ["int8", "float"]
+    assert modules["3"]["precisions"] == ["int8", "int8"]
     changes = [abs((row["seconds"][1] or 0) - (row["seconds"][0] or 0)) for row in facts["modules"]]
     assert changes == sorted(changes, reverse=True)
     told = run("show", "whole.zpt", "--trace", "whole.json", "-o", "whole.html", "--json").json()
@@ -143,7 +143,7 @@ def test_quantize_writes_a_file_that_runs(model: str, data: str) -> None:
 def test_a_dry_run_shows_what_would_be_done_and_writes_nothing(folder: Path) -> None:
     before = {path.name for path in folder.iterdir()}
     facts = run("quantize", "my_code:make", "-d", "images.npy", "--dry-run", "--float", "0", "--json").json()
-    assert [(row["path"], row["way"]) for row in facts["operators"]] == [("0", "float32"), ("3", "int8")]
+    assert [(row["path"], row["precision"]) for row in facts["operators"]] == [("0", "float32"), ("3", "int8")]
     assert facts["operators"][0]["reason"]
     assert facts["float_bytes"] - facts["estimated_bytes"] == 288 * 4 * 3  # the linear layer's, a byte for each float
     assert facts["gain"] > 0

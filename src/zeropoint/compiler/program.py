@@ -28,12 +28,19 @@ class Program(runtime.Program):
         self.computed_by_torch = computed_by_torch or []
         self.nodes = nodes or {}  # of the quantized graph, by the names of values
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def _extras(self) -> dict[str, Any]:
+        self._refuse_fallback("pickle")
+        return {"nodes": self.nodes}
+
+    def _refuse_fallback(self, who: str) -> None:
         if self.computed_by_torch:
             raise ValueError(
-                "save: a program with fallback operators cannot be saved; PyTorch runs "
+                f"{who}: a program with fallback operators cannot leave its process; PyTorch runs "
                 f"{', '.join(self.computed_by_torch)}"
             )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        self._refuse_fallback("save")
         super().save(path)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:

@@ -86,6 +86,12 @@ class Program:
         ]
 
     @property
+    def outputs(self) -> list[tuple[str, str, tuple[int, ...]]]:
+        """Name, dtype and shape of each output, for inputs of the shapes of the example inputs."""
+        found = self._native.outputs(self._native.example_shapes())
+        return [(name, dtype, tuple(shape)) for name, dtype, shape in found]
+
+    @property
     def state(self) -> list[tuple[str, str, tuple[int, ...]]]:
         """Name, dtype and shape of each state tensor."""
         return [(name, dtype, tuple(shape)) for name, dtype, shape in self._native.state]
@@ -96,9 +102,29 @@ class Program:
 
     def copy(self) -> Program:
         """The same program with its own, new state. It shares weights, plans and working memory with this one."""
-        made = copy.copy(self)
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
         made._state = self._native.new_state()
         return made
+
+    def __copy__(self) -> Program:
+        """A `copy()` whose state has the values of this one."""
+        made = self.copy()
+        if self.state:
+            made._state.set_values(self._state.values())
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Program:
+        return copy.copy(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The file and the values of the state: what another process, or another machine, needs."""
+        values = self._state.values() if self.state else []
+        return _restored, (type(self), self._native.data(), self._native.memory_limit, self._extras(), values)
+
+    def _extras(self) -> dict[str, Any]:
+        """What the constructor takes besides the native program."""
+        return {}
 
     def memory(self, *shapes: Sequence[int]) -> Memory:
         """The memory for inputs of these shapes; by default, the shapes of the example inputs."""
@@ -117,6 +143,7 @@ class Program:
 
     def _repr_html_(self) -> str:
         rows = [("input", name, dtype, "×".join(map(str, shape))) for name, dtype, shape in self.inputs]
+        rows += [("output", name, dtype, "×".join(map(str, shape))) for name, dtype, shape in self.outputs]
         rows += [("state", name, dtype, "×".join(map(str, shape))) for name, dtype, shape in self.state]
         about = f"{self._native.steps} steps, {self._native.file_bytes:,} bytes of constants"
         return html_table(("", "name", "dtype", "shape"), rows, about)
@@ -124,6 +151,14 @@ class Program:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}: {dtype}{list(shape)}" for name, dtype, shape in self.inputs)
         return f"{type(self).__name__}({shown}; {self._native.steps} steps, {self._native.file_bytes:,} bytes)"
+
+
+def _restored(kind: type[Program], data: bytes, limit: int, extras: dict[str, Any], values: list[bytes]) -> Program:
+    """A program that was pickled. Like every pickle, it comes from a place that is trusted."""
+    made = kind(_native.Program(data, limit), **extras)
+    if values:
+        made._state.set_values(values)
+    return made
 
 
 def _is_size(text: str) -> bool:
