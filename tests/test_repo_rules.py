@@ -214,6 +214,7 @@ LAYERS = (
     "comparison",
     "report",
     "accuracy",
+    "integrations",
     "compat",
     "fx",
     "numeric_suite",

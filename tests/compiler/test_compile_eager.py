@@ -110,6 +110,21 @@ def test_a_model_that_was_prepared_and_not_converted_is_refused() -> None:
         zeropoint.compile(zeropoint.prepare(model), (torch.ones(1, 2),))
 
 
+def test_a_symbolic_trace_is_a_float_model() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.exp(self.layer(x)).reshape(-1)
+
+    model, x = Model().eval(), torch.randn(2, 4)
+    program = zeropoint.compile(torch.fx.symbolic_trace(model), (x,))
+    with torch.no_grad():
+        torch.testing.assert_close(program(x), model(x))
+
+
 def test_what_is_no_model_is_refused() -> None:
     with pytest.raises(TypeError, match=r"takes a quantized model, from to_int8.*quantize_dynamic, got builtin"):
         zeropoint.compile(print, (torch.ones(1, 2),))

@@ -88,9 +88,18 @@ def compile_with(fusions: Sequence[Fusion], model: nn.Module, example_inputs: An
 
 
 def _is_float(model: Any) -> bool:
-    if not isinstance(model, nn.Module) or isinstance(model, (torch.jit.ScriptModule, fx.GraphModule)):
+    if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
         return False
+    if isinstance(model, fx.GraphModule):
+        return CONTEXT.converted_graph(model) is None and any(map(_is_traced_call, model.graph.nodes))
     return not hasattr(model, "graph_module") and not is_quantized_module(model)
+
+
+def _is_traced_call(node: fx.Node) -> bool:
+    """Whether it is a call as a symbolic trace has it: a module, a method or a function of PyTorch, not an operator."""
+    if node.op != "call_function":
+        return node.op in ("call_module", "call_method")
+    return not isinstance(node.target, torch._ops.OpOverload) and node.target.__module__.startswith("torch")
 
 
 def _summary_rows(model: nn.Module) -> tuple[Row, ...]:

@@ -44,5 +44,13 @@ class Program(runtime.Program):
         super().save(path)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling():
+            return _outside(self, *inputs, **named)
         results = self._native.run(self._ordered(inputs, named), torch.Tensor, torch.from_numpy, self._state)
         return results[0] if self._result == 0 else filled(self._result, results, _given_as)
+
+
+@torch._disable_dynamo
+def _outside(program: Program, *inputs: Any, **named: Any) -> Any:
+    """A call from a model that torch.compile captures: not looked into, and one break of its graph."""
+    return program(*inputs, **named)
