@@ -55,7 +55,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-clients test-oracles onnx-nodes test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-clients test-engines test-oracles onnx-nodes test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -67,7 +67,7 @@ demo: $(CORE) $(ENCODER) ## Run the demonstration; its files go to build/demo
 	@$(PY) -m zeropoint.demo build/demo
 
 # Models from PyPI have a target of their own; where they are installed they would be run twice.
-PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal --ignore tests/models
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal --ignore tests/models --ignore tests/engines
 
 test: $(INSTALLED) $(CHECKS) ## Run the quick tests (PYTEST_ARGS='tests/ops -k linear', TEST_WORKERS=0 for one process)
 	@$(PYTEST) -m 'not thorough' --hypothesis-profile=quick $(PYTEST_ARGS)
@@ -90,6 +90,11 @@ test-zoo: $(ZOO) ## Quantize and compile public architectures (ZOO_ARGS='resnet 
 test-clients: $(INSTALLED) ## Run packages that use torch.ao on zeropoint.compat (CLIENTS_ARGS='easyocr', --page; downloads about 400 MB)
 	@mkdir -p build && $(PY) scripts/clients_venv.py build/clients-venv
 	@$(PY) -m tests.clients.run --python $(CURDIR)/build/clients-venv/bin/python $(CLIENTS_ARGS)
+
+# Engines as they are on PyPI, several workers on this machine; Spark needs Java.
+test-engines: $(INSTALLED) ## Calibrate and predict on Ray, Spark and MLflow, with workers that are killed (downloads about 700 MB)
+	@$(PY) scripts/engines_venv.py build/engines-venv
+	@OMP_NUM_THREADS=1 build/engines-venv/bin/python -m pytest tests/engines -q --no-header $(PYTEST_ARGS)
 
 # A run that was stopped goes on; remove build/oracles.json to begin again.
 test-oracles: $(INSTALLED) ## Quantize and compile PyTorch's operator database and export examples (ORACLE_ARGS='softmax --samples 8')

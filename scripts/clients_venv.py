@@ -10,9 +10,9 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-import sysconfig
-import venv
 from pathlib import Path
+
+from venv_beside import venv_beside
 
 CLIENTS = Path(__file__).resolve().parents[1] / "tests" / "clients"
 
@@ -29,13 +29,7 @@ def packages() -> list[str]:
 
 
 def main(folder: Path) -> None:
-    python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=False)
-        (site,) = folder.glob("lib/python3*/site-packages")
-        ours = sysconfig.get_path("purelib")
-        (site / "zeropoint_development.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), "install", "-qq"]
+    pip = venv_beside(folder)
     for name in packages():
         ran = subprocess.run([*pip, "--no-deps", "--no-compile", name], capture_output=True, text=True)
         if ran.returncode:

@@ -15,7 +15,9 @@ DistributedDataParallel, which broadcasts rank 0's buffers before each step, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -35,6 +37,8 @@ from zeropoint.observers.minmax import (
     MovingAveragePerChannelMinMaxObserver,
     PerChannelMinMaxObserver,
 )
+
+__all__ = ["HasOwnStatistics", "Observations", "merge_observations", "observe", "sync_observers"]
 
 RANGED = (MinMaxObserver, PerChannelMinMaxObserver, AffineQuantizedMinMaxObserver)
 AVERAGED = (
@@ -98,6 +102,96 @@ def sync_observers(model: nn.Module, group: Any = None) -> None:
         if isinstance(module, HasOwnStatistics):
             module.sync_statistics(group)
         _refresh(module)
+
+
+@dataclass(frozen=True)
+class Observations:
+    """What the observers of a prepared model saw, without the model: small, and made to be sent and merged.
+
+    Args:
+        observers: by their names in the model.
+        batches: how many were seen.
+    """
+
+    observers: Mapping[str, nn.Module]
+    batches: int
+
+    def put_into(self, prepared: nn.Module) -> None:
+        """Add them to the observers of a model that was prepared in the same way.
+
+        Raises:
+            ValueError: if its observers differ. Nothing is changed then.
+        """
+        own = dict(_observers(prepared))
+        _require_same("put_into", {n: type(o) for n, o in own.items()}, {n: type(o) for n, o in self.observers.items()})
+        for name, observer in own.items():
+            _merge(observer, self.observers[name])
+
+
+def observe(prepared: nn.Module, batches: Iterable[Any]) -> Observations:
+    """Run a copy of a prepared model on some batches; the model itself is left as it is.
+
+    Any engine can call it on its workers: it depends on nothing but its arguments, so a part whose worker was lost can
+    be run again. `merge_observations` puts the parts together.
+
+    Args:
+        prepared: from `prepare_graph`, `prepare_fx` or `prepare`.
+        batches: a batch is a tensor, a tuple of positional arguments, or a dictionary of keyword arguments.
+
+    Raises:
+        NotImplementedError: if an observer keeps what cannot be merged.
+    """
+    model = copy.deepcopy(prepared)
+    others = [name for name, *_ in _with_statistics(model)]
+    averaged = [name for name, observer in _observers(model) if isinstance(observer, AVERAGED)]
+    if others or averaged:
+        raise NotImplementedError(
+            f"observe: {', '.join((others + averaged)[:3])} keep what depends on the order of batches, or statistics of"
+            " channels: use sync_observers, or a QConfig with HistogramObserver or MinMaxObserver"
+        )
+    count = 0
+    with torch.no_grad():
+        for batch in batches:
+            if isinstance(batch, Mapping):
+                model(**batch)
+            else:
+                model(*(batch if isinstance(batch, (tuple, list)) else (batch,)))
+            count += 1
+    return Observations(dict(_observers(model)), count)
+
+
+def merge_observations(one: Observations, two: Observations) -> Observations:
+    """What both saw. Neither is changed; the order makes no difference to ranges, and none beyond a bin to histograms.
+
+    Example:
+        >>> from zeropoint import MinMaxObserver
+        >>> x = torch.tensor([[1.0, 2.0], [-3.0, 0.0]])
+        >>> merged = merge_observations(*(observe(MinMaxObserver(), [part]) for part in x))
+        >>> merged.observers[""].min_val, merged.batches
+        (tensor(-3.), 2)
+    """
+    kinds = [{name: type(observer) for name, observer in part.observers.items()} for part in (one, two)]
+    _require_same("merge_observations", *kinds)
+    merged = copy.deepcopy(dict(one.observers))
+    for name, observer in merged.items():
+        _merge(observer, two.observers[name])
+    return Observations(merged, one.batches + two.batches)
+
+
+def _require_same(who: str, ours: Mapping[str, type], theirs: Mapping[str, type]) -> None:
+    if ours != theirs:
+        differing = [name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name)]
+        raise ValueError(f"{who}: the models were prepared in different ways: {', '.join(sorted(differing)[:5])}")
+
+
+def _merge(observer: Any, other: Any) -> None:
+    """Merge `other` into an observer; one that saw nothing takes part with no range."""
+    if other.min_val.numel() == 0:
+        return
+    if observer.min_val.numel() == 0:
+        observer.min_val.resize_(other.min_val.shape).fill_(INF)
+        observer.max_val.resize_(other.max_val.shape).fill_(-INF)
+    observer.merge(other)
 
 
 @runtime_checkable
