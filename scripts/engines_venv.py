@@ -1,4 +1,4 @@
-"""An environment with Ray, Spark and MLflow beside zeropoint: engines_venv.py build/engines-venv"""
+"""An environment with Ray, Spark, MLflow and trainers beside zeropoint: engines_venv.py build/engines-venv"""
 
 from __future__ import annotations
 
@@ -9,5 +9,9 @@ from pathlib import Path
 from requirements import requirements
 from venv_beside import venv_beside
 
+TRAINERS = ("transformers", "accelerate")  # for the callback of its Trainer
+
 if __name__ == "__main__":
-    subprocess.run([*venv_beside(Path(sys.argv[1])), *requirements(["ray", "spark", "mlflow"])], check=True)
+    subprocess.run(
+        [*venv_beside(Path(sys.argv[1])), *requirements(["ray", "spark", "mlflow", "lightning"]), *TRAINERS], check=True
+    )

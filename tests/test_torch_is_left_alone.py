@@ -62,7 +62,8 @@ PROGRAM = textwrap.dedent(
     was = attributes(), kernels()
     import zeropoint
     for module in pkgutil.walk_packages(zeropoint.__path__, "zeropoint."):
-        if not module.name.startswith(("zeropoint.compat", "zeropoint.interop")) and "__main__" not in module.name:
+        others = ("zeropoint.compat", "zeropoint.interop", "zeropoint.integrations")
+        if not module.name.startswith(others) and "__main__" not in module.name:
             importlib.import_module(module.name)
     now = attributes(), kernels()
     difference = changed(was[0], now[0]) + changed(was[1], now[1])
