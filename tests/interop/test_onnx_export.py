@@ -331,3 +331,21 @@ def test_a_program_with_state_is_refused_for_our_provider(tmp_path: Path) -> Non
     model = zeropoint.to_int8(Counter().eval(), (x,), [x], progress=False)
     with pytest.raises(zeropoint.Unsupported, match="has state"):
         zeropoint.export_onnx(model, (x,), tmp_path / "model.onnx", runtime="zeropoint")
+
+
+def test_the_larger_and_the_smaller_of_two_tensors_come_back_with_the_same_bytes(tmp_path: Path) -> None:
+    class Bounds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.linear(x).exp()
+            return torch.maximum(y, y.mean(-1, keepdim=True)) - torch.minimum(y, y.flip(-1))
+
+    torch.manual_seed(0)
+    x = torch.randn(3, 4)
+    model = zeropoint.to_int8(Bounds().eval(), (x,), [x], progress=False)
+    zeropoint.export_onnx(model, (x,), tmp_path / "model.onnx")
+    assert torch.equal(zeropoint.from_onnx(tmp_path / "model.onnx", (x,))(x), model(x))
+    assert np.allclose(by_onnx_runtime(tmp_path / "model.onnx", (x,)), model(x), atol=1e-6)
