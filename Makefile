@@ -55,10 +55,10 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-clients test-engines test-oracles onnx-nodes test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-clients test-engines test-oracles onnx-nodes test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api onnx-provider wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(INSTALLED) ## Create .venv, install the pinned packages, build the native core
 	@echo "setup: ready in $(VENV)"
@@ -178,6 +178,13 @@ fuzz: $(INSTALLED) ## Try a million wrong program files, then some by coverage (
 
 c-api: $(INSTALLED) ## Build libzeropoint.so and install it with its headers (PREFIX=build/c_api)
 	@PYTHON=$(PY) scripts/install_c_api.sh $(or $(PREFIX),build/c_api)
+
+# The headers of ONNX Runtime are in Debian's libonnxruntime-dev (1.23 or later), not in packages of PyPI.
+ONNXRUNTIME_INCLUDE ?= $(firstword $(wildcard /usr/include/onnxruntime /usr/local/include/onnxruntime))
+onnx-provider: $(INSTALLED) ## Build the execution provider for ONNX Runtime and test it (ONNXRUNTIME_INCLUDE=dir with its headers)
+	@library=$$(PYTHON=$(PY) scripts/build_onnx_provider.sh "$(ONNXRUNTIME_INCLUDE)" build/onnx_provider) \
+	    && OMP_NUM_THREADS=1 ZEROPOINT_ONNX_PROVIDER=$$library $(PY) -m pytest -q --no-header tests/interop/onnx_provider.py \
+	    && echo "onnx-provider: $$library"
 
 wheel: $(TOOLS) ## Build a wheel for each interpreter into dist/ and try it without PyTorch (PYTHONS='python3.10 python3.12')
 	@scripts/build_wheels.sh $(or $(PYTHONS),$(PY))

@@ -43,7 +43,7 @@ SUITES = (
     "scaling",
     "script",
 )
-ON_REQUEST = ("pretrained",)  # needs packages with weights: `make bench-pretrained`
+ON_REQUEST = ("pretrained", "onnx_files")  # needs packages with weights (`make bench-pretrained`); takes minutes
 
 
 def main() -> None:

@@ -102,6 +102,4 @@ def test_a_graph_with_a_name_that_is_code_is_refused_before_it_runs(tmp_path: Pa
 @pytest.mark.parametrize("name", ['a"b', "a\nb"])
 def test_symbolic_traces_refuse_names_that_would_be_code(name: str) -> None:
     with pytest.raises(ValueError, match="become Python code"):
-        zeropoint.compat.fx.prepare_fx(
-            _Named(name, "module"), zeropoint.get_default_qconfig_mapping(), (torch.ones(1, 4),)
-        )
+        zeropoint.fx.prepare_fx(_Named(name, "module"), zeropoint.get_default_qconfig_mapping(), (torch.ones(1, 4),))

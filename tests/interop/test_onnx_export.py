@@ -221,7 +221,7 @@ def test_float_models_and_unknown_runtimes_are_refused(tmp_path: Path) -> None:
     x = torch.randn(2, 4)
     with pytest.raises(TypeError, match="export_onnx takes a quantized model"):
         zeropoint.export_onnx(nn.Linear(4, 4), (x,), tmp_path / "model.onnx")
-    with pytest.raises(ValueError, match="runtime must be one of onnx, onnxruntime, openvino, got 'tensorrt'"):
+    with pytest.raises(ValueError, match="must be one of onnx, onnxruntime, openvino, zeropoint, got 'tensorrt'"):
         zeropoint.export_onnx(nn.Linear(4, 4), (x,), tmp_path / "model.onnx", runtime="tensorrt")
 
 
@@ -295,3 +295,57 @@ def test_dynamic_convolutions_are_integer_ones_and_come_back(dims: int, tmp_path
     assert [node.op_type for node in onnx.load(path).graph.node].count("ConvInteger") == 2
     assert torch.equal(zeropoint.from_onnx(path, (x,))(x), model(x))
     assert np.abs(by_onnx_runtime(path, (x,)) - model(x).numpy()).max() < 1e-4
+
+
+def test_a_program_is_one_node_for_our_provider(tmp_path: Path) -> None:
+    model, path = case("ResNet"), tmp_path / "model.onnx"
+    zeropoint.export_onnx(model.quantized(), model.example, path, runtime="zeropoint")
+    proto = onnx.load(path)
+    onnx.checker.check_model(proto, full_check=True)
+    (node,) = proto.graph.node
+    held = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    assert (node.domain, node.op_type, held["source"], held["embed_mode"]) == (
+        "com.microsoft",
+        "EPContext",
+        b"zeropoint",
+        1,
+    )
+    (tmp_path / "model.zpt").write_bytes(held["ep_cache_context"])
+    program = zeropoint.runtime.load(tmp_path / "model.zpt")
+    assert [value.name for value in proto.graph.input] == [name for name, _, _ in program.inputs]
+    assert np.array_equal(program(*(x.numpy() for x in model.example)), model.quantized()(*model.example).numpy())
+
+
+def test_a_program_with_state_is_refused_for_our_provider(tmp_path: Path) -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            self.register_buffer("seen", torch.zeros(1, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen += self.linear(x)
+            return self.seen * 1.0
+
+    x = torch.randn(1, 4)
+    model = zeropoint.to_int8(Counter().eval(), (x,), [x], progress=False)
+    with pytest.raises(zeropoint.Unsupported, match="has state"):
+        zeropoint.export_onnx(model, (x,), tmp_path / "model.onnx", runtime="zeropoint")
+
+
+def test_the_larger_and_the_smaller_of_two_tensors_come_back_with_the_same_bytes(tmp_path: Path) -> None:
+    class Bounds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.linear(x).exp()
+            return torch.maximum(y, y.mean(-1, keepdim=True)) - torch.minimum(y, y.flip(-1))
+
+    torch.manual_seed(0)
+    x = torch.randn(3, 4)
+    model = zeropoint.to_int8(Bounds().eval(), (x,), [x], progress=False)
+    zeropoint.export_onnx(model, (x,), tmp_path / "model.onnx")
+    assert torch.equal(zeropoint.from_onnx(tmp_path / "model.onnx", (x,))(x), model(x))
+    assert np.allclose(by_onnx_runtime(tmp_path / "model.onnx", (x,)), model(x), atol=1e-6)

@@ -29,6 +29,11 @@ def test_onnxs_own_tests_are_right_or_refused_in_words() -> None:
     assert totals(results)["right"] >= RIGHT
 
 
+def test_reductions_of_no_elements_become_programs_with_their_bytes() -> None:
+    results = [examine(test) for test in node_tests(["empty_set"])]
+    assert {r["name"]: r["why"] for r in results if r["program"] not in ("equal", "refused")} == {}
+
+
 def floats(*shape: int) -> Any:
     return _RANDOM.normal(size=shape).astype(np.float32)
 

@@ -24,6 +24,7 @@ class Runtime(str, Enum):
     onnx = "onnx"
     onnxruntime = "onnxruntime"
     openvino = "openvino"
+    zeropoint = "zeropoint"
 
 
 def export(

@@ -25,6 +25,7 @@ from torch import fx
 
 from zeropoint.described import described
 from zeropoint.graph.expressions import ARITHMETIC, expressions_in
+from zeropoint.graph.passes.float_readers import mark_float_readers
 from zeropoint.graph.passes.qconfig_rules import has_own_rule
 from zeropoint.graph.provenance import EXPRESSION, GIVEN_OUT, STAYS_FLOAT
 from zeropoint.observers import (
@@ -97,6 +98,8 @@ class Policy:
             rounded at the end only. A program has one table for them (static mode).
         float_outputs: linear layers whose results the model returns, as they are or after cheap operators such as a
             softmax or a sum, give float32, which is not rounded (static mode).
+        float_readers: sums, products and joined tensors that only float operators read stay in float, and the filters
+            of a spectrum give float32, with ranges computed at run time (static mode).
         float_decisions: scores that decide which values are taken stay in float (static mode), such as those of the
             routers of experts.
 
@@ -116,6 +119,7 @@ class Policy:
     embedding_bits: int | None = None
     products: str = "float"
     whole_expressions: bool = True
+    float_readers: bool = True
     float_decisions: bool = True
     float_outputs: bool = True
 
@@ -216,6 +220,8 @@ class Policy:
                 node.meta[STAYS_FLOAT] = why
             elif node in expressions:
                 node.meta[EXPRESSION] = True
+        if self.float_readers:
+            mark_float_readers(graph, mapping)
 
 
 @dataclass(frozen=True)

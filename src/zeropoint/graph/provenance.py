@@ -15,6 +15,7 @@ from zeropoint.operators.node import overload_key
 
 __all__ = [
     "EXPRESSION",
+    "FINDS_RANGES",
     "GIVEN_OUT",
     "STAYS_FLOAT",
     "Identity",
@@ -32,6 +33,7 @@ ORIGIN, IDENTITY, REPRESENTED = "origin", "identity", "represented"  # keys of a
 KEPT = (ORIGIN, IDENTITY, REPRESENTED)
 STAYS_FLOAT = "stays_float"  # key of a node's meta, too: why it is left in float
 GIVEN_OUT = "given_out"  # likewise: a layer whose result the model returns, which is not rounded
+FINDS_RANGES = "finds_ranges"  # likewise: a layer in a static model that takes a range from each input when it runs
 EXPRESSION = "expression"  # likewise: part of an expression of one tensor (graph/expressions.py)
 
 

@@ -1,4 +1,4 @@
-"""Values that calibration shows to be lost in 8 bits: what `to_int8` warns of."""
+"""What 8 bits lose on a batch of the calibration, of each value and of the outputs: what `to_int8` warns of."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from zeropoint.graph.frontends.export import copied
 from zeropoint.graph.passes.annotate import Choice, operator_name
 from zeropoint.graph.passes.equalize import ChannelStatistics
 from zeropoint.graph.passes.insert_observers import is_observer
 from zeropoint.graph.provenance import origin
+from zeropoint.graph.state_buffers import kept_state
+from zeropoint.graph.torch_internals import leaves
 from zeropoint.nn.quantized.storage import found_qparams, has_observed
-from zeropoint.numerics.distance import decibels
+from zeropoint.numerics.distance import Distance, decibels
 from zeropoint.operators.node import packet_name
 
-__all__ = ["Loss", "lost_values", "warn_of_lost_values"]
+__all__ = ["Loss", "Measured", "rounding_losses", "warn_of_lost_values", "warn_of_poor_outputs"]
 
 _LEAST = 3.0  # dB of signal to rounding noise: below, nearly everything is lost
+_POOR = 12.0  # dB of outputs: below, a quarter of them is error
 _SHOWN = 5  # operators that a warning names
+_SEED = 0  # of random operators, which a graph and its lowered form call in the same order
 _ROW = 8  # values that a row has at least: of fewer, some are always less than a step
 
 
@@ -31,6 +36,16 @@ class Loss:
     path: str
     operator: str
     sqnr: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A batch, what the float graph makes of it, and what rounding costs each of its values."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: list[Any]
+    losses: list[Loss]
 
 
 class _Probe(nn.Module):
@@ -66,10 +81,10 @@ class _Probe(nn.Module):
         return decibels(float(ratios.median()), 1.0) if len(ratios) else torch.inf
 
 
-def lost_values(
+def rounding_losses(
     graph: fx.GraphModule, choices: dict[fx.Node, Choice], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[Loss]:
-    """The values of a calibrated graph that lose nearly everything on a batch, in the order of the graph.
+) -> Measured:
+    """What rounding costs the values of a calibrated graph on a batch, in the order of the graph.
 
     Values that are equalized are left out: their large channels are divided before they are rounded.
     """
@@ -82,8 +97,7 @@ def lost_values(
     try:
         for name, probe in probes.items():
             setattr(graph, name, probe)
-        with torch.no_grad():
-            graph(*args, **kwargs)
+        outputs = _outputs(graph, args, kwargs)
     finally:
         for name, observer in observers.items():
             setattr(graph, name, observer)
@@ -92,21 +106,49 @@ def lost_values(
     for node in graph.graph.nodes:
         if is_observer(node) and str(node.target) in probes:
             value, sqnr = node.args[0], next(calls[str(node.target)])
-            if sqnr < _LEAST:
-                called = (
-                    operator_name(value, choices[value])
-                    if value in choices
-                    else packet_name(value) or str(value.target)
-                )
-                found.append(Loss(origin(value).path, called, sqnr))
-    return found
+            called = (
+                operator_name(value, choices[value]) if value in choices else packet_name(value) or str(value.target)
+            )
+            found.append(Loss(origin(value).path, called, sqnr))
+    return Measured(args, kwargs, outputs, found)
 
 
-def warn_of_lost_values(losses: list[Loss], stacklevel: int) -> None:
+def _outputs(graph: fx.GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """What a graph returns on a copy of a batch, from its first state, with the same random numbers each time."""
+    args, kwargs = copied((args, kwargs))
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), kept_state(graph):
+        torch.manual_seed(_SEED)
+        return leaves(graph(*args, **kwargs))
+
+
+def _named(losses: list[Loss]) -> str:
+    return ", ".join(f"{loss.operator} in {loss.path or 'the model'} ({loss.sqnr:.1f} dB)" for loss in losses[:_SHOWN])
+
+
+def warn_of_poor_outputs(measured: Measured, quantized: fx.GraphModule, stacklevel: int) -> None:
+    """Say how far the outputs are from those of the float model, if that is far, and what can be done."""
+    distance = Distance()
+    for wanted, got in zip(measured.outputs, _outputs(quantized, measured.args, measured.kwargs)):
+        if isinstance(wanted, Tensor) and wanted.is_floating_point():
+            distance.add(wanted, got)
+    if distance.sqnr >= _POOR or not distance.signal:
+        return
+    worst = sorted((loss for loss in measured.losses if loss.sqnr < torch.inf), key=lambda loss: loss.sqnr)
+    warnings.warn(
+        f"to_int8: on the first calibration batch, the outputs differ from those of the float model by"
+        f" {10 ** (-distance.sqnr / 20):.0%} ({distance.sqnr:.1f} dB). Rounding costs the most in {_named(worst)}."
+        " zeropoint.compare(model, quantized, batches) shows all layers. Try mode='dynamic', which computes ranges at"
+        " run time, or zeropoint.tune, which keeps in float what loses too much",
+        stacklevel=stacklevel,
+    )
+
+
+def warn_of_lost_values(measured: Measured, stacklevel: int) -> None:
     """Name the operators whose results are lost, and what can be done."""
+    losses = [loss for loss in measured.losses if loss.sqnr < _LEAST]
     if not losses:
         return
-    named = ", ".join(f"{loss.operator} in {loss.path or 'the model'} ({loss.sqnr:.1f} dB)" for loss in losses[:_SHOWN])
+    named = _named(losses)
     more = f" and {len(losses) - _SHOWN} more" if len(losses) > _SHOWN else ""
     warnings.warn(
         f"to_int8: 8 bits lose nearly all of the precision of these values on the calibration data: {named}{more}."

@@ -18,7 +18,7 @@ from zeropoint.graph.calibration_checkpoint import CalibrationCheckpoint
 from zeropoint.graph.frontends.export import call_of, is_exported
 from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
 from zeropoint.graph.policy import Policy, choose_policy
-from zeropoint.graph.rounding_loss import lost_values, warn_of_lost_values
+from zeropoint.graph.rounding_loss import Measured, rounding_losses, warn_of_lost_values, warn_of_poor_outputs
 from zeropoint.graph.state_buffers import reset_state
 from zeropoint.graph.workflow import Prepared, Quantized, convert_graph, float_graph, mapping_of, prepare_captured
 from zeropoint.progress import during, shown
@@ -88,9 +88,12 @@ def to_int8(
                 stacklevel=2,
             )
         batches = [example_inputs] if calibration is None else calibration
-        calibrate(prepared, batches, policy, progress, checkpoint)
+        measured = calibrate(prepared, batches, policy, progress, checkpoint)
     with during("converting", progress):
-        return convert_graph(prepared)
+        quantized = convert_graph(prepared)
+    if mode == "static":
+        warn_of_poor_outputs(measured, quantized.graph_module, stacklevel=3)
+    return quantized
 
 
 def calibrate(
@@ -99,8 +102,8 @@ def calibrate(
     policy: Policy,
     progress: bool,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> None:
-    """Run a prepared model on batches.
+) -> Measured:
+    """Run a prepared model on batches; what rounding costs on the first of them.
 
     Args:
         checkpoint: where to keep what was seen, and to go on from if it is there: see `to_int8`.
@@ -145,8 +148,9 @@ def calibrate(
     if kept is not None:
         kept.remove(finished)
     seen.warn_if_constant()
-    losses = lost_values(prepared.graph_module, prepared.choices(), *first)
-    warn_of_lost_values(losses, stacklevel=4)
+    measured = rounding_losses(prepared.graph_module, prepared.choices(), *first)
+    warn_of_lost_values(measured, stacklevel=4)
+    return measured
 
 
 def _how_to_go_on(batches: int, kept: CalibrationCheckpoint | None) -> str:

@@ -107,8 +107,11 @@ def _deviation(g: Lowering, a: dict[str, Any]) -> FloatCall:
 
 
 def _log_sum_exp(g: Lowering, a: dict[str, Any]) -> FloatCall:
-    """``m + log(sum(exp(x - m)))`` with the largest value m, or 0 where that is infinite."""
+    """``m + log(sum(exp(x - m)))`` with the largest value m, or 0 where that is infinite; ``log(0)`` of no values."""
     x, axes = g.floats(a["self"]), _axes(a)
+    sizes = getattr(a["self"].meta.get("val"), "shape", ())
+    if any(isinstance(sizes[axis], int) and sizes[axis] == 0 for axis in axes if sizes):
+        return ours.float_unary.default, (g.call(ours.float_sum.default, x, axes, bool(a["keepdim"])), "log")
     largest = g.call(aten.amax.default, x, axes, True)
     infinite = g.call(aten.isinf.default, largest)
     largest = g.call(aten.masked_fill.Scalar, largest, infinite, 0.0)

@@ -181,6 +181,55 @@ def test_results_that_the_model_returns_are_not_rounded(after):
     assert torch.equal(zeropoint.compile(given, inputs)(*inputs), given(*inputs))
 
 
+class Spectrum(nn.Module):
+    """The magnitudes of two filter banks, one on what the other leaves, and a layer behind their logarithm."""
+
+    def __init__(self):
+        super().__init__()
+        self.filters, self.lower = nn.Conv1d(1, 8, 16, 4), nn.Conv1d(1, 1, 3, stride=2, padding=1)
+        self.last = nn.Conv1d(4, 4, 3)
+
+    def forward(self, x):
+        low = self.lower(x)
+        parts = torch.cat([self.filters(x)[..., :100], self.filters(low)[..., :100] * 0.1], -1)
+        return self.last(((parts * parts).unflatten(1, (4, 2)).sum(2) + 1e-6).log())
+
+
+@pytest.mark.parametrize("loud", [1.0, 0.01])
+def test_filters_of_a_spectrum_take_ranges_from_each_input(loud):
+    torch.manual_seed(0)
+    model, batches = Spectrum().eval(), [torch.randn(2, 1, 1000) for _ in range(4)]
+    quantized = zeropoint.to_int8(model, (batches[0],), batches, progress=False)
+    ways = {row.path: row.precision for row in quantized.summary().of("conv1d")}
+    assert ways == {"filters": "int8, dynamic", "lower": "int8, dynamic", "last": "int8"}
+    assert {row.precision for row in quantized.summary().rows if row.operator in ("cat", "mul")} == {"float32"}
+    rounded = zeropoint.to_int8(model, (batches[0],), batches, policy={"float_readers": False}, progress=False)
+    assert {row.precision for row in rounded.summary().of("conv1d")} == {"int8"}
+    x = torch.randn(2, 1, 1000) * loud
+    losses = [(made(x) - model(x)).norm() for made in (quantized, rounded)]
+    assert losses[0] < losses[1] / 2
+    assert torch.equal(zeropoint.compile(quantized, (x,))(x), quantized(x))
+
+
+def test_a_norm_in_parts_over_any_axis_is_not_rounded_on_the_way():
+    class Normed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Conv1d(4, 4, 3), nn.Conv1d(4, 4, 1)
+
+        def forward(self, x):
+            x = self.first(x)
+            mean = x.sum(2, keepdim=True) / x.shape[2]
+            spread = (x * x).sum(2, keepdim=True) / x.shape[2] - mean * mean
+            return self.last((x - mean) * torch.sqrt(spread + 1e-6).reciprocal())
+
+    torch.manual_seed(0)
+    batches = [torch.randn(2, 4, 50) for _ in range(3)]
+    summary = zeropoint.to_int8(Normed().eval(), (batches[0],), batches, progress=False).summary()
+    assert {row.precision for row in summary.rows if row.operator in ("mul", "add", "div")} == {"float32"}
+    assert {row.precision for row in summary.of("conv1d")} == {"int8"}
+
+
 def test_convolutions_with_layer_norm_keep_their_sums_in_integers():
     summary = zeropoint.to_int8(made(ConvNeXt), (IMAGES[0],), IMAGES, progress=False).summary()
     assert summary.of("layer_norm")[0].precision == "float32"

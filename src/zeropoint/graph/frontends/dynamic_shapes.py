@@ -46,11 +46,14 @@ def with_free_sizes(
     """
     inputs = _by_name(model, args, kwargs)
     free = frozenset(_places(inputs)) if wanted == ALL else frozenset(_worth_it(inputs))
+    empty = free & frozenset(_of_size(inputs, 0))  # reductions of nothing are others than those of elements
+    _warn(empty, "was captured with no elements there", inputs)
+    free -= empty
     try:
         return export(_shapes(inputs, free))
     except Exception as error:
         refused = _of_torch(error)
-    ones = free & frozenset(_ones(inputs))
+    ones = free & frozenset(_of_size(inputs, 1))
     if ones:
         try:
             return _with_ones(export, inputs, free, ones, export(_shapes(inputs, free - ones)))
@@ -152,8 +155,8 @@ def _places(value: Any, way: _Place = ()) -> Iterator[_Place]:
             yield from _places(v, (*way, k))
 
 
-def _ones(inputs: Any) -> Iterator[_Place]:
-    return (place for place in _places(inputs) if _at(inputs, place[:-1]).shape[place[-1]] == 1)
+def _of_size(inputs: Any, size: int) -> Iterator[_Place]:
+    return (place for place in _places(inputs) if _at(inputs, place[:-1]).shape[place[-1]] == size)
 
 
 def _by_name(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from zeropoint.graph.passes.input_checks import check_sizes
 from zeropoint.graph.provenance import Origin, origin
 from zeropoint.graph.torch_internals import TRACING
 
-__all__ = ["CaptureError", "call_of", "capture", "is_exported", "is_training"]
+__all__ = ["CaptureError", "call_of", "capture", "copied", "is_exported", "is_training"]
 
 _GUARDS = "_guards_fn"  # checks of sizes in what torch.export makes; ours are in passes/input_checks.py
 
@@ -71,7 +71,7 @@ def capture(
     """
     args, kwargs = call_of(example_inputs)
     kwargs.update(example_kwargs or {})
-    args, kwargs = _copied((args, kwargs))  # the model may write to them
+    args, kwargs = copied((args, kwargs))  # the model may write to them
     model = copy.deepcopy(model)
     if is_exported(model):
         return _of_exported(model)
@@ -119,7 +119,7 @@ def capture(
     return graph
 
 
-def _copied(given: Any) -> Any:
+def copied(given: Any) -> Any:
     """The same with copies of all plain tensors in tuples, lists and dictionaries."""
     leaves = internals.leaves(given)
     copies = [leaf.detach().clone() if type(leaf) is Tensor else leaf for leaf in leaves]

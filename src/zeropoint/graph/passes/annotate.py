@@ -12,11 +12,12 @@ from torch import fx
 from zeropoint.graph.expressions import before
 from zeropoint.graph.passes.nodes import fixed_size, has_value
 from zeropoint.graph.passes.qconfig_rules import qconfig_of, stays_float
-from zeropoint.graph.provenance import EXPRESSION, GIVEN_OUT, STAYS_FLOAT
+from zeropoint.graph.provenance import EXPRESSION, FINDS_RANGES, GIVEN_OUT, STAYS_FLOAT
 from zeropoint.operators import BY_ATEN, Operator
 from zeropoint.operators.choice import Choice, Precision, State, is_float, is_static, tensor_arguments
 from zeropoint.operators.embedding import PADDED, bags_alone, table_bits
 from zeropoint.operators.node import arguments, aten_name, operator_key
+from zeropoint.qconfig import QConfig, default_dynamic_qconfig
 from zeropoint.qconfig_mapping import QConfigMapping
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "State",
     "Precision",
     "choose",
+    "in_tables",
     "is_float",
     "is_static",
     "operator_name",
@@ -87,7 +89,7 @@ def skip_rounding(choices: dict[fx.Node, Choice]) -> None:
 
     Those whose results a model returns do so already, if a policy says so.
     """
-    tabled = _in_tables(choices)
+    tabled = in_tables(choices)
     for node, choice in choices.items():
         is_linear = choice.precision is Precision.STATIC and choice.relu is None and choice.operator.name == "linear"
         if is_linear and node.users and not choice.to_float:
@@ -95,7 +97,7 @@ def skip_rounding(choices: dict[fx.Node, Choice]) -> None:
             choice.to_float = all(c is not None and c.precision is Precision.FLOAT for c in read_by)
 
 
-def _in_tables(choices: dict[fx.Node, Choice]) -> set[fx.Node]:
+def in_tables(choices: dict[fx.Node, Choice]) -> set[fx.Node]:
     """What belongs to expressions of quantized tensors, which are tables in programs."""
     ends = (node for node, choice in choices.items() if choice.rounded)
     return set().union(*(before(end, lambda part: EXPRESSION in part.meta) for end in ends))
@@ -127,6 +129,8 @@ def choose(state: State, node: fx.Node) -> Choice | None:
         return Choice(Precision.FLOAT, "qconfig None", found)
     if STAYS_FLOAT in node.meta:
         return Choice(Precision.FLOAT, node.meta[STAYS_FLOAT], found)
+    if FINDS_RANGES in node.meta:
+        qconfig = QConfig(default_dynamic_qconfig.activation, qconfig.weight)
     if any("written" in part.meta for part in (node, *node.all_input_nodes)):
         return Choice(Precision.FLOAT, WRITTEN, found)
     if any(has_value(t) and 0 in map(fixed_size, t.meta["val"].shape) for t in tensor_arguments(node)):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from zeropoint.atomic_file import replacing
-from zeropoint.compiler.compiler import Recorder, call_name, graph_to_compile, read_nodes
+from zeropoint.compiler.compiler import Recorder, call_name, compile, graph_to_compile, read_nodes
 from zeropoint.compiler.errors import Missing, Unsupported
 from zeropoint.compiler.restore import restore
 from zeropoint.described import described
@@ -20,6 +20,7 @@ from zeropoint.graph.frontends.export import capture, is_exported
 from zeropoint.graph.passes.input_checks import Sizes
 from zeropoint.graph.state_buffers import kept_state
 from zeropoint.installation import install_command
+from zeropoint.interop.onnx.context import SOURCE, context_model
 from zeropoint.operators import ONNX_WRITES
 from zeropoint.runtime import Program
 
@@ -28,7 +29,7 @@ __all__ = ["export_onnx"]
 _IR_VERSION = 10  # of opset 21
 _LARGE = 2**31 - 2**24  # a protobuf file ends before 2 GiB; weights of larger models lie beside it
 VALUE = "zeropoint.value"  # metadata of operators: the name of the value in our graph
-RUNTIMES = ("onnx", "onnxruntime", "openvino")
+RUNTIMES = ("onnx", "onnxruntime", "openvino", SOURCE)
 
 
 def export_onnx(
@@ -47,7 +48,8 @@ def export_onnx(
         path: the file to write. Weights of 2 GB and more go to ``<path>.data``.
         runtime: the target. "onnx" uses standard operators only. "onnxruntime" also uses operators that only ONNX
             Runtime supports or runs fast: DynamicQuantizeLSTM, which multiplies in 8 bits, and clamps on integers.
-            "openvino" is like "onnx", with float recurrent weights, which OpenVINO needs in static models.
+            "openvino" is like "onnx", with float recurrent weights, which OpenVINO needs in static models. "zeropoint"
+            writes the program as one node for zeropoint's execution provider in ONNX Runtime; see docs/interchange.md.
 
     Raises:
         Unsupported: if ONNX cannot express some operators; the message lists all of them. Also for programs with state.
@@ -68,9 +70,14 @@ def export_onnx(
         import onnx_ir as ir
     except ImportError as error:
         raise ImportError(f"export_onnx needs onnx and onnx-ir: {install_command('onnx')}") from error
+    if isinstance(model, Program) and example_inputs is not None:
+        raise ValueError("export_onnx: example_inputs must be None for a program, which has its own example")
+    if runtime == SOURCE:
+        program = model if isinstance(model, Program) else compile(model, example_inputs)
+        with replacing(path) as new:
+            new.write_bytes(context_model(program).SerializeToString())
+        return
     if isinstance(model, Program):
-        if example_inputs is not None:
-            raise ValueError("export_onnx: example_inputs must be None for a program, which has its own example")
         model, example_inputs = restore(model)
     if is_exported(model):  # from a .pt2 file
         model = capture(model, example_inputs)

@@ -62,6 +62,8 @@ def _write_binary(w: OnnxWriter, node: fx.Node) -> Any:
     a, b = operands(w, node, *node.args[:2])
     if node.args[2] == "pow":
         return w.result(w.op("Pow", a, b))
+    if node.args[2] in ("maximum", "minimum"):
+        return w.result(w.op("Max" if node.args[2] == "maximum" else "Min", a, b))
     if node.args[2] == "floor_divide":
         return w.result(w.op("Floor", w.op("Div", a, b)))
     raise w.unsupported(f"ONNX has no function {node.args[2]!r}")
