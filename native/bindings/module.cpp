@@ -85,8 +85,7 @@ nb::dict peaks_dict() {
         return peaks();
     }();
     nb::dict d, macs;
-    for (const Isa isa : kIsas)
-        if (p.macs(isa) > 0) macs[isa_name(isa)] = p.macs(isa);
+    for (const auto& [isa, rate] : p.products) macs[isa_name(isa)] = rate;
     d["macs"] = macs;
     d["float_macs"] = p.float_macs;
     d["l1"] = p.l1_bytes;

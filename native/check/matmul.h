@@ -1,5 +1,5 @@
 // gemm kernels against sums in int64 over plain weights, through the operators that pack the weights: every listed
-// kernel this machine can run, and the amx kernel over emulated tiles.
+// kernel this machine can run, the amx kernel over emulated tiles, and the avx_vnni kernel in AVX512's encoding.
 #pragma once
 
 #include "check/inputs.h"
@@ -15,6 +15,12 @@
 #include <atomic>
 #include <cstring>
 #include <thread>
+
+#if defined(__x86_64__)
+namespace zeropoint {
+const GemmKernel& gemm_avx_vnni_in_evex();  // of kernels/gemm/avx_vnni.cpp, see native/CMakeLists.txt
+}  // namespace zeropoint
+#endif
 
 namespace zeropoint::check {
 
@@ -210,6 +216,10 @@ inline std::vector<GemmCandidate> gemm_candidates(Report* report, const char* su
             report->skip(subject, isa_name(k.isa), missing);
     }
     r.push_back({gemm_amx_emulated(), Check(subject, "emulated amx tiles")});
+#if defined(__x86_64__)
+    if (why_not(Isa::vnni).empty())
+        r.push_back({gemm_avx_vnni_in_evex(), Check(subject, "avx_vnni in AVX512's encoding")});
+#endif
     return r;
 }
 

@@ -165,6 +165,9 @@ void detect_x86(CpuFeatures& f) {
                                              (wanted == feature::avx512_vnni ? "AVX512_VNNI" : "AVX512_VBMI")
                                        : "");
 
+    const bool has_avx_vnni = max_leaf >= 7 && seven.eax >= 1 && bit(cpuid(7, 1).eax, 4);
+    decide(f, feature::avx_vnni, !has_avx_vnni ? "CPUID does not announce AVX-VNNI" : f.why_not(feature::avx2));
+
     const bool has_amx = bit(seven.edx, 24) && bit(seven.edx, 25);
     decide(f, feature::amx_int8,
            !has_amx ? "CPUID does not announce AMX-TILE and AMX-INT8"

@@ -34,7 +34,7 @@ Isa initial_isa() {
 
 const char* isa_name(Isa isa) {
     switch (isa) {
-#define LEVEL(name, number, needs)                                                                                     \
+#define LEVEL(name, number, needs, macs)                                                                               \
     case Isa::name: return #name;
 #include "cpu/levels.inc"
 #undef LEVEL

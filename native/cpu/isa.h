@@ -10,19 +10,19 @@ namespace zeropoint {
 // What a kernel needs, and what a process uses of a CPU. The numbers are a preference, best last: of two levels neither
 // need include the other. `reference` is the plain specification and is never chosen by itself.
 enum class Isa {
-#define LEVEL(name, number, needs) name = (number),
+#define LEVEL(name, number, needs, macs) name = (number),
 #include "cpu/levels.inc"
 #undef LEVEL
 };
 constexpr Isa kIsas[] = {
-#define LEVEL(name, number, needs) Isa::name,
+#define LEVEL(name, number, needs, macs) Isa::name,
 #include "cpu/levels.inc"
 #undef LEVEL
 };
 
 constexpr FeatureSet needs_of(Isa isa) {
     switch (isa) {
-#define LEVEL(name, number, needs)                                                                                     \
+#define LEVEL(name, number, needs, macs)                                                                               \
     case Isa::name: return needs;
 #include "cpu/levels.inc"
 #undef LEVEL

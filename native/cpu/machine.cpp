@@ -137,15 +137,10 @@ const Machine& machine() {
 double assumed_macs(Isa isa) {
     constexpr double kHertz = 3e9;
     switch (isa) {
-        case Isa::reference:
-        case Isa::portable: return kHertz * 2;
-        case Isa::avx2:
-        case Isa::avx512: return kHertz * 32;  // two vpmaddubsw halves and their sums: exact for all 8 bits
-        case Isa::vnni: return kHertz * 64;
-        case Isa::amx: return kHertz * 512;  // half of what the tiles could do
-        case Isa::neon: return kHertz * 8;
-        case Isa::dotprod: return kHertz * 32;
-        case Isa::i8mm: return kHertz * 64;
+#define LEVEL(name, number, needs, macs)                                                                               \
+    case Isa::name: return kHertz * (macs);
+#include "cpu/levels.inc"
+#undef LEVEL
     }
     return kHertz;
 }

@@ -55,6 +55,7 @@ double best_rate(double amount, const Work& work) {
 constexpr double kSums = 12;
 
 #define ZP_VNNI(n) "vpdpbusd %%zmm14, %%zmm15, %%zmm" #n "\n\t"
+#define ZP_AVX_VNNI(n) "%{vex%} vpdpbusd %%ymm14, %%ymm15, %%ymm" #n "\n\t"
 #define ZP_FMA512(n) "vfmadd231ps %%zmm14, %%zmm15, %%zmm" #n "\n\t"
 #define ZP_FMA256(n) "vfmadd231ps %%ymm14, %%ymm15, %%ymm" #n "\n\t"
 #define ZP_BYTES256(n)                                                                                                 \
@@ -71,6 +72,7 @@ constexpr double kSums = 12;
                          : ZP_CLOBBERED, "cc");                                                                        \
     }
 ZP_LOOP(vnni_rounds, ZP_VNNI)
+ZP_LOOP(avx_vnni_rounds, ZP_AVX_VNNI)
 ZP_LOOP(fma512_rounds, ZP_FMA512)
 ZP_LOOP(fma256_rounds, ZP_FMA256)
 ZP_LOOP(bytes256_rounds, ZP_BYTES256)
@@ -135,17 +137,28 @@ __attribute__((target("amx-tile,amx-int8"), noinline)) void amx_rounds(int64_t r
 }
 #endif
 
+// The instruction that multiplies bytes at each level, and how many products a round of it makes.
+struct ProductLoop {
+    Isa isa;
+    double amount;
+    void (*rounds)(int64_t);
+};
+constexpr ProductLoop kProductLoops[] = {
+    {Isa::avx2, kSums * 32, bytes256_rounds},
+    {Isa::avx512, kSums * 32, bytes256_rounds},  // its byte kernels are AVX2's
+    {Isa::avx_vnni, kSums * 32, avx_vnni_rounds},
+    {Isa::vnni, kSums * 64, vnni_rounds},
+#if defined(__linux__)
+    {Isa::amx, 4 * 16 * 16 * 64, amx_rounds},
+#endif
+};
+
 void measure_products(Peaks& p) {
     const CpuFeatures& f = cpu_features();
-    if (f.has(feature::avx2)) {
-        p.avx2_macs = best_rate(kSums * 32, bytes256_rounds);
-        p.float_macs = best_rate(kSums * 8, fma256_rounds);
-    }
+    for (const ProductLoop& loop : kProductLoops)
+        if (f.has(needs_of(loop.isa))) p.products.emplace_back(loop.isa, best_rate(loop.amount, loop.rounds));
+    if (f.has(feature::avx2)) p.float_macs = best_rate(kSums * 8, fma256_rounds);
     if (f.has(feature::avx512)) p.float_macs = std::max(p.float_macs, best_rate(kSums * 16, fma512_rounds));
-    if (f.has(feature::avx512_vnni)) p.vnni_macs = best_rate(kSums * 64, vnni_rounds);
-#if defined(__linux__)
-    if (f.has(feature::amx_int8)) p.amx_macs = best_rate(4 * 16 * 16 * 64, amx_rounds);
-#endif
 }
 
 bool can_read() { return cpu_features().has(feature::avx2); }
@@ -223,17 +236,8 @@ Peaks measured() {
 }  // namespace
 
 double Peaks::macs(Isa isa) const {
-    switch (isa) {
-        case Isa::reference:
-        case Isa::portable:
-        case Isa::neon:
-        case Isa::dotprod:
-        case Isa::i8mm: return 0;
-        case Isa::avx2:
-        case Isa::avx512: return avx2_macs;
-        case Isa::vnni: return vnni_macs;
-        case Isa::amx: return amx_macs;
-    }
+    for (const auto& [level, rate] : products)
+        if (level == isa) return rate;
     return 0;
 }
 

@@ -44,7 +44,12 @@ FEWER = {
     "interleave": {"avx512"},  # 16 bytes at a time are enough: memory is what limits it
     **{name: {"avx512"} for name in ("attention", "gemm", "narrow_gemm", "depthwise")},
 }
-MORE = {"attention": {"vnni"}, "gemm": {"vnni", "amx"}, "narrow_gemm": {"vnni", "amx"}, "depthwise": {"vnni"}}
+MORE = {
+    "attention": {"vnni"},
+    "gemm": {"avx_vnni", "vnni", "amx"},
+    "narrow_gemm": {"vnni", "amx"},
+    "depthwise": {"vnni"},
+}
 FOUNDATION = {
     "dequantize",
     "fake_quantize",
