@@ -1,9 +1,10 @@
-// What the AVX2 kernels with vpmaddwd share: the inner loop, and weights as it reads them.
+// The inner loop over products of 16 bits, and weights as it reads them: vpmaddwd, or vpdpwssd in files for AVX-VNNI.
 #pragma once
 
 #include "kernels/gemm/direct_avx2.h"
 #include "kernels/gemm/gemm.h"
 
+#include <cstring>
 #include <immintrin.h>
 
 namespace zeropoint {
@@ -22,8 +23,19 @@ inline __m256i load_weights(const int8_t* w) {
     return _mm256_cvtepi8_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(w)));
 }
 
-// s0 += x w0, s1 += x w1, with one pair of activations for all. In this order, and with these two registers beside the
-// sums and the weights: compilers load activations ahead, and then have no registers left for the sums.
+// s0 += x w0, s1 += x w1, with one pair of activations for all.
+#if defined(__AVXVNNI__) || defined(__AVX512VNNI__)
+inline __attribute__((always_inline)) void multiply_add(const int16_t* x, __m256i w0, __m256i w1, __m256i& s0,
+                                                        __m256i& s1) {
+    int32_t two;
+    std::memcpy(&two, x, sizeof two);
+    const __m256i pair = _mm256_set1_epi32(two);
+    s0 = _mm256_dpwssd_epi32(s0, pair, w0);
+    s1 = _mm256_dpwssd_epi32(s1, pair, w1);
+}
+#else
+// In this order, and with these two registers beside the sums and the weights: compilers load activations ahead, and
+// then have no registers left for the sums.
 inline __attribute__((always_inline)) void multiply_add(const int16_t* x, __m256i w0, __m256i w1, __m256i& s0,
                                                         __m256i& s1) {
     struct Pair {
@@ -38,6 +50,7 @@ inline __attribute__((always_inline)) void multiply_add(const int16_t* x, __m256
                      : [s0] "+x"(s0), [s1] "+x"(s1), [pair] "=&x"(pair), [product] "=&x"(product)
                      : [x] "m"(*reinterpret_cast<const Pair*>(x)), [w0] "x"(w0), [w1] "x"(w1));
 }
+#endif
 
 // Where the sums of a tile begin: rows of 16, `step` apart; with 0, all begin with the same.
 struct Start {

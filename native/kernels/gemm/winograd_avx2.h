@@ -1,5 +1,5 @@
-// Winograd's transforms around the inner loop of gemm. Weights stay as gemm stores them and are transformed for each
-// panel and block of tiles: that takes less time than reading what would be eight times as large.
+// Winograd's transforms around the inner loop of gemm, on 256-bit vectors. Weights stay as gemm stores them and are
+// transformed for each panel and block of tiles: that takes less time than reading what would be eight times as large.
 #pragma once
 
 #include "kernels/gemm/avx2.h"
@@ -14,12 +14,38 @@ using Words256 = int16_t __attribute__((vector_size(32)));
 using Dwords256 = uint32_t __attribute__((vector_size(32)));
 
 constexpr int64_t kAtOnce256 = 16;  // channels
-// On Zen 4, stage by stage, for 64 to 512 channels: inputs 5 to 7, weights 3 to 3.6, sums 12 to 19.
-constexpr WinogradCosts kWinogradCostsAvx2 = {5.5, 3.3, 16, 1};
+
+// What a kernel of centered activations has, as words: 16 activations, and the weights of channels c, c + 1 and 8 of a
+// panel's output channels (the first or the second half). The layout is {2, 2}.
+struct CenteredWords {
+    using Value = int16_t;
+    static __m256i activations(const int16_t* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
+    static __m256i weights(const int8_t* tap, int64_t c, int half) {
+        return load_weights(tap + c * kPanel + half * kPanel);
+    }
+    static int32_t least(int32_t zero_point) { return -zero_point; }  // of the activations
+};
+// The same of shifted activations and the layout {4, 4}.
+struct ShiftedWords {
+    using Value = uint8_t;
+    static __m256i activations(const uint8_t* x) {
+        return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
+    }
+    static __m256i weights(const int8_t* tap, int64_t c, int half) {
+        // Of the four channels of an output channel, the first two to the even places.
+        const __m256i apart = _mm256_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15,  //
+                                               0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
+        const __m256i four = _mm256_shuffle_epi8(
+            _mm256_load_si256(reinterpret_cast<const __m256i*>(tap + c / 4 * 4 * kPanel + half * 2 * kPanel)), apart);
+        return _mm256_srai_epi16(c % 4 == 0 ? _mm256_slli_epi16(four, 8) : four, 8);
+    }
+    static int32_t least(int32_t) { return 0; }
+};
 
 // B' d B of the tiles of a line and 16 channels. Columns are shared by neighbouring tiles: the last eight are kept.
-inline void transform_line_256(const int16_t* x, int64_t line, int64_t channels, int64_t tiles, int64_t stride,
-                               int16_t* to) {
+template <class Words>
+void transform_line_256(const typename Words::Value* x, int64_t line, int64_t channels, int64_t tiles, int64_t stride,
+                        int16_t* to) {
     constexpr int64_t kColumns = 8;
     alignas(32) Words256 columns[kColumns][6];
     for (int64_t tile = 0; tile < tiles; ++tile, to += channels) {
@@ -28,8 +54,7 @@ inline void transform_line_256(const int16_t* x, int64_t line, int64_t channels,
             Words256 d[6];
 #pragma GCC unroll 6
             for (int i = 0; i < 6; ++i)
-                d[i] = reinterpret_cast<Words256>(
-                    _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + i * line + column * channels)));
+                d[i] = reinterpret_cast<Words256>(Words::activations(x + i * line + column * channels));
             transform_inputs(d, columns[column % kColumns]);
         }
 #pragma GCC unroll 6
@@ -46,21 +71,23 @@ inline void transform_line_256(const int16_t* x, int64_t line, int64_t channels,
     }
 }
 
-inline void winograd_transform(const WinogradArgs& a, const WinogradStrip& s) {
+template <class Words>
+void winograd_transform(const WinogradArgs& a, const WinogradStrip& s) {
     const int64_t stride = WinogradArgs::inputs_stride(a.tiles, a.channels);
     for (int64_t i = 0; i < s.tile_lines; ++i) {
-        const int16_t* x = static_cast<const int16_t*>(s.x) + i * kWinogradTile * s.line;
+        const auto* x = static_cast<const typename Words::Value*>(s.x) + i * kWinogradTile * s.line;
         int16_t* const to = a.inputs + (s.first + i * s.tile_columns) * a.channels;
         for (int64_t c = 0; c < a.channels; c += kAtOnce256)
-            transform_line_256(x + c, s.line, a.channels, s.tile_columns, stride, to + c);
+            transform_line_256<Words>(x + c, s.line, a.channels, s.tile_columns, stride, to + c);
     }
 }
 
 // G g G' of a panel.
-inline void transform_panel(const int8_t* panel, int64_t channels, const int32_t* w_zero_point, int16_t* to) {
+template <class Words>
+void transform_panel(const int8_t* panel, int64_t channels, const int32_t* w_zero_point, int16_t* to) {
     const PairZeroPoints zero(w_zero_point);
     const int64_t stride = WinogradArgs::weights_stride(channels), tap = channels * kPanel;
-    for (int64_t c = 0; c < channels; c += 2, panel += 2 * kPanel, to += 2 * kPanel)
+    for (int64_t c = 0; c < channels; c += 2, to += 2 * kPanel)
         for (int half = 0; half < 2; ++half) {
             Words256 t[3][6];
 #pragma GCC unroll 3
@@ -69,7 +96,7 @@ inline void transform_panel(const int8_t* panel, int64_t channels, const int32_t
 #pragma GCC unroll 3
                 for (int i = 0; i < 3; ++i)
                     g[i] = reinterpret_cast<Words256>(
-                        _mm256_sub_epi16(load_weights(panel + (3 * i + k) * tap + half * kPanel), zero.half[half]));
+                        _mm256_sub_epi16(Words::weights(panel + (3 * i + k) * tap, c, half), zero.half[half]));
                 transform_weights(g, t[k]);
             }
 #pragma GCC unroll 6
@@ -111,7 +138,8 @@ inline void transform_tile_sums(const int32_t* m, int64_t stride, Dwords256 midd
     }
 }
 
-inline void winograd_multiply(const WinogradArgs& a, int64_t begin, int64_t end) {
+template <class Words>
+void winograd_multiply(const WinogradArgs& a, int64_t begin, int64_t end) {
     constexpr int64_t kTogether = 4;  // tiles whose epilogue is one call
     const int64_t panel_size = 9 * a.channels * kPanel, tap = 0;
     const int64_t inputs = WinogradArgs::inputs_stride(a.tiles, a.channels),
@@ -122,14 +150,13 @@ inline void winograd_multiply(const WinogradArgs& a, int64_t begin, int64_t end)
     for (int64_t i = 0; i < WinogradArgs::kSumTiles; ++i) rows[i] = i * a.channels;
     for (int64_t p = begin; p < end; ++p) {
         const int32_t* const w_zero_point = a.w_zero_point != nullptr ? a.w_zero_point + p * kPanel : nullptr;
-        transform_panel(a.panels + p * panel_size, a.channels, w_zero_point, a.weights);
-        // Inputs are -zero point to 255 - zero point: the middle of the window is that of the two times the sum of the
-        // weights.
+        transform_panel<Words>(a.panels + p * panel_size, a.channels, w_zero_point, a.weights);
+        // The middle of the window is that of the least and the greatest input times the sum of the weights.
         alignas(32) uint32_t middle[kPanel];
         for (int i = 0; i < kPanel; ++i) {
             int32_t weight_sum = a.w_sums[p * kPanel + i];
             if (w_zero_point != nullptr) weight_sum -= static_cast<int32_t>(9 * a.channels) * w_zero_point[i];
-            middle[i] = static_cast<uint32_t>((255 - 2 * a.x_zero_point) * weight_sum >> 1);
+            middle[i] = static_cast<uint32_t>((255 + 2 * Words::least(a.x_zero_point)) * weight_sum >> 1);
         }
         const PanelEpilogue<Avx2> finish(a.epilogue, a.y, p, a.n - p * kPanel);
         a.in_parts([&](int64_t first, int64_t past) {
