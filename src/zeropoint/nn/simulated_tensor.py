@@ -8,7 +8,6 @@ the result stands for what they give, and in training it has the values that the
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from zeropoint.context import CONTEXT
 from zeropoint.fake_quant.base import FakeQuantizeBase
+from zeropoint.nn.call_site import call_site
 from zeropoint.numerics.blocks import CHANNELS_LAST
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.tensor.create import quantize_per_tensor
@@ -212,7 +212,7 @@ def _layouts(func: Any, name: str, args: Any, kwargs: Any) -> Iterator[Tensor]:
             return iter(())
         _refuse(
             f"{name} does not work with quantized tensors, which are channels last in memory after a convolution, so"
-            f" the converted model would fail {_place()[1]}. Use reshape or flatten."
+            f" the converted model would fail {call_site()[1]}. Use reshape or flatten."
         )
         return iter(())
     return iter([t for t in results if t.device.type == "meta"])
@@ -241,7 +241,7 @@ def _require_quantizable(func: Any, name: str, args: Any, kwargs: Any) -> bool |
     outcome = _TRIED[key]
     if not isinstance(outcome, str):
         return outcome
-    module, where = _place()
+    module, where = call_site()
     precisions = (
         "use a module or a zeropoint.nn.quantized.FloatFunctional, which has add, mul, cat and matmul; put a"
         " DeQuantStub before it (and a QuantStub after it); or set the qconfig of the layers before it to None"
@@ -265,7 +265,7 @@ def _refuse(why: str) -> None:
 
 
 def _warn_of_joining(name: str) -> None:
-    where = _place()[1]
+    where = call_site()[1]
     if where not in _WARNED:
         _WARNED.add(where)
         warnings.warn(
@@ -296,37 +296,6 @@ def _try(func: Callable[..., Any], args: Any, kwargs: Any) -> str | bool | None:
 
 def _signature(t: Tensor) -> str:
     return f"{type(t).__name__}({t.dim()})"
-
-
-def _place() -> tuple[nn.Module | None, str]:
-    """The module that calls a function now, and words for where that is: its path in the model, and the line."""
-    modules: list[nn.Module] = []
-    line = ""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        inside = _self(frame)
-        if isinstance(inside, nn.Module) and (not modules or modules[-1] is not inside):
-            modules.append(inside)
-        if not line and not frame.f_globals.get("__name__", "").startswith(("torch.", "zeropoint.")):
-            line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back
-    if not modules:
-        return None, f"at {line}"
-    return modules[0], f"in {_path(modules)} ({type(modules[0]).__name__}), {line}"
-
-
-def _path(modules: list[nn.Module]) -> str:
-    """The name of the first of `modules` in the last that has it inside."""
-    for model in reversed(modules[1:]):
-        for name, module in model.named_modules():
-            if module is modules[0]:
-                return name
-    return "the model"
-
-
-def _self(frame: Any) -> Any:
-    names = frame.f_code.co_varnames
-    return frame.f_locals.get(names[0]) if names else None
 
 
 # ---------------------------------------------------------------------------------------------------------- structures
