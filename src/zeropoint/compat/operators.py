@@ -14,7 +14,7 @@ from torch.fx import Proxy
 
 from zeropoint.compat import lookup, names, script, scripted
 from zeropoint.compat.changes import Changes
-from zeropoint.compat.fx import targets
+from zeropoint.compat.fx.targets import TARGETS
 from zeropoint.compat.modules import resolve
 from zeropoint.tensor.qtensor import HANDLERS
 from zeropoint.torch_versions import override_kernel
@@ -182,8 +182,8 @@ def _name_in_graphs(changes: Changes) -> None:
     """Let graphs of FX mode call the old operators, and name torch's dtypes, as old code looks for them."""
     for name, found in lookup.entries(names.OPERATORS):
         if found.path:
-            changes.item(targets.CALLED, name, getattr(getattr(torch.ops, NAMESPACE), name))
-    changes.item(targets.CALLED, "dtype", lambda dtype: getattr(torch, dtype.name))
-    changes.item(targets.CALLED, "dequantize", ("call_method", "dequantize"))
-    changes.item(targets.CALLED, "decomposed", getattr(torch.ops, DECOMPOSED))
-    changes.item(targets.CALLED, "reduce_range", lambda: torch.backends.quantized.engine in ("fbgemm", "x86"))
+            changes.item(TARGETS.functions, name, getattr(getattr(torch.ops, NAMESPACE), name))
+    changes.attribute(TARGETS, "dtype", lambda dtype: getattr(torch, dtype.name))
+    changes.attribute(TARGETS, "dequantize", ("call_method", "dequantize"))
+    changes.attribute(TARGETS, "decomposed", getattr(torch.ops, DECOMPOSED))
+    changes.attribute(TARGETS, "reduces_range", lambda: torch.backends.quantized.engine in ("fbgemm", "x86"))

@@ -12,7 +12,7 @@ import zeropoint.nn.intrinsic.quantized as nniq
 import zeropoint.nn.quantized as nnq
 import zeropoint.nn.quantized.dynamic as nnqd
 from zeropoint.compat.fx.functions import FUNCTIONS
-from zeropoint.compat.fx.targets import CALLED
+from zeropoint.compat.fx.targets import TARGETS
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.tensor.create import dequantize, quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor
@@ -196,7 +196,7 @@ def _theirs(q: QTensor) -> Tensor:
 
 def _rewrite(graph_module: fx.GraphModule) -> None:
     """Let the functions of a graph be PyTorch's operators."""
-    names = {called: name for table in (FUNCTIONS, CALLED) for name, called in table.items() if callable(called)}
+    names = {called: name for table in (FUNCTIONS, TARGETS.functions) for name, called in table.items()}
     for node in graph_module.graph.nodes:
         if node.op == "call_method" and node.target == "dequantize":
             node.op, node.target = "call_function", torch.ops.aten.dequantize.self

@@ -31,15 +31,7 @@ from zeropoint.compat.fx.qconfig_dtypes import activation_is_statically_quantize
 from zeropoint.compat.fx.qconfigs import add_fused_types, add_trained_types, qconfigs_by_node, require_same_rules
 from zeropoint.compat.fx.scriptable import ConvertedGraph
 from zeropoint.compat.fx.support import weight_is_supported
-from zeropoint.compat.fx.targets import (
-    DYNAMIC,
-    PER_CHANNEL,
-    PER_TENSOR,
-    decomposed_operators,
-    dtype_argument,
-    half_dequantize,
-    reduces_range,
-)
+from zeropoint.compat.fx.targets import DYNAMIC, PER_CHANNEL, PER_TENSOR, TARGETS, dtype_argument
 from zeropoint.eager.convert import remove_observers
 from zeropoint.nn import quantizable
 from zeropoint.nn.intrinsic import FusedModule
@@ -190,14 +182,14 @@ class _Conversion:
             return self._rounded_decomposed(node, observer, is_dynamic)
         x, graph = node.args[0], self.graph
         if is_dynamic:
-            args = (x, dtype_argument(observer.dtype), reduces_range())
+            args = (x, dtype_argument(observer.dtype), TARGETS.reduces_range())
             found = graph.call_function(DYNAMIC, args)
             if observer.dtype != torch.float16:
                 return graph.call_method("dequantize", (found,))
-            return graph.create_node(*half_dequantize(), (found,))
+            return graph.create_node(*TARGETS.dequantize, (found,))
         if observer.dtype == torch.float16:
             half = graph.call_method("to", (x, torch.float16))
-            return graph.create_node(*half_dequantize(), (half,))
+            return graph.create_node(*TARGETS.dequantize, (half,))
         place = self._place(node)
         scale, zero_point = found_qparams(observer)
         if qscheme(observer.qscheme).per_channel:
@@ -213,7 +205,7 @@ class _Conversion:
         return graph.call_method("dequantize", (q,))
 
     def _rounded_decomposed(self, node: fx.Node, observer: Any, is_dynamic: bool) -> fx.Node:
-        x, graph, ours = node.args[0], self.graph, decomposed_operators()
+        x, graph, ours = node.args[0], self.graph, TARGETS.decomposed
         if not is_dynamic and observer.dtype == torch.float16:
             half = graph.call_method("to", (x, torch.float16))
             return graph.call_method("to", (half, torch.float32))

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from zeropoint.compat.fx.modules import called_module
-from zeropoint.compat.fx.targets import DYNAMIC, PER_TENSOR, half_dequantize
+from zeropoint.compat.fx.targets import DYNAMIC, PER_TENSOR, TARGETS
 
 __all__ = [
     "StaticMatch",
@@ -35,7 +35,7 @@ class StaticMatch:
 
 def is_dequantize(node: Any) -> bool:
     """Whether a node dequantizes, or makes floats of float16."""
-    return isinstance(node, fx.Node) and (node.op, node.target) in (("call_method", "dequantize"), half_dequantize())
+    return isinstance(node, fx.Node) and (node.op, node.target) in (("call_method", "dequantize"), TARGETS.dequantize)
 
 
 def is_quantize(node: Any) -> bool:

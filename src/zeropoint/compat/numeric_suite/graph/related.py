@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from zeropoint.compat.fx.targets import CALLED
+from zeropoint.compat.fx.targets import TARGETS
 from zeropoint.eager.mappings import get_default_float_to_quantized_operator_mappings
 from zeropoint.fake_quant import FakeQuantizeBase
 from zeropoint.nn import quantized as nnq
@@ -27,7 +27,7 @@ def _functions() -> Iterator[tuple[Any, ...]]:
         names = [record.name, f"{record.name}_relu"]
         if record.name == "linear":
             names += [f"{name}_{precision}" for name in names for precision in ("dynamic", "dynamic_fp16")]
-        quantized = [CALLED[name] for name in names if name in CALLED]
+        quantized = [TARGETS.functions[name] for name in names if name in TARGETS.functions]
         if quantized and record.functions:
             yield (record.functions[0], *quantized)
 
@@ -121,7 +121,7 @@ def add_to_set(sets: dict[str, set[Any]], op: Any, related_op: Any) -> None:
 def unmatchable() -> dict[str, set[Any]]:
     """Calls that move or convert values, and are no layers."""
     return {
-        "funs_unmatchable": {CALLED["dequantize"][1], quantize_per_tensor, operator.getitem},
+        "funs_unmatchable": {TARGETS.dequantize[1], quantize_per_tensor, operator.getitem},
         "mods_unmatchable": {ObserverBase, FakeQuantizeBase, nn.Identity, nnq.Quantize, nnq.DeQuantize},
         "meths_unmatchable": set(_MOVING.split()),
     }
@@ -140,7 +140,7 @@ def io_types() -> dict[str, set[Any]]:
         for kind in ("funs", "mods", "meths")
         for name in ("fp32", "int8", "fp32_or_int8")
     } | {"funs_io_type_fp16": set()}
-    quantized = {call for name, call in CALLED.items() if callable(call) and "dynamic" not in name}
+    quantized = {call for name, call in TARGETS.functions.items() if "dynamic" not in name}
     both = {call for record in traced(*_PASSING) for call in record.traced_calls} | {torch.relu, F.sigmoid, F.tanh}
     for members in related_sets().values():
         for call in members:

@@ -10,7 +10,7 @@ from torch import fx, nn
 from torch.fx.node import map_arg
 
 from zeropoint.compat.fx.modules import free_name, is_activation_post_process
-from zeropoint.compat.fx.targets import CALLED, PER_TENSOR, dtype_argument
+from zeropoint.compat.fx.targets import PER_TENSOR, TARGETS, dtype_argument
 from zeropoint.compat.numeric_suite.graph.instrument import Layer, insert_logger, node_path, target_name
 from zeropoint.compat.numeric_suite.graph.matching import Subgraph, called
 from zeropoint.compat.numeric_suite.graph.related import io_types, pair_names
@@ -73,7 +73,7 @@ def _input_qparams(gm: Any, node: Any) -> tuple[Any, Any] | None:
         module = gm.get_submodule(str(node.target)) if node.op == "call_module" else None
         if module is not None and hasattr(module, "scale"):
             return module.scale, module.zero_point
-        if node.op == "call_function" and len(node.args) > 3 and node.target in CALLED.values():
+        if node.op == "call_function" and len(node.args) > 3 and node.target in TARGETS.functions.values():
             return _value(gm, node.args[-2]), _value(gm, node.args[-1])
         node = node.args[0] if node.args else None
         node = node[0] if isinstance(node, (list, tuple)) and node else node

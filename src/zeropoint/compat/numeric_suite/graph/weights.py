@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 
-from zeropoint.compat.fx.targets import CALLED
+from zeropoint.compat.fx.targets import TARGETS
 from zeropoint.compat.numeric_suite.graph.matching import called
 from zeropoint.compat.numeric_suite.graph.related import related_sets
 from zeropoint.nn import quantized as nnq
@@ -80,7 +80,7 @@ def weight_extraction() -> dict[str, dict[Any, Callable[..., Any]]]:
     modules |= {nn.LSTM: _of_lstm, nnqd.LSTM: _of_lstm}
     modules.pop(nnq.LSTM, None)
     functions: dict[Any, Callable[..., Any]] = dict.fromkeys(_FUNCTIONS, weight_of_function)
-    functions |= {CALLED[name]: _of_packed for name in _QUANTIZED if name in CALLED}
+    functions |= {TARGETS.functions[name]: _of_packed for name in _QUANTIZED if name in TARGETS.functions}
     return {"call_module": modules, "call_function": functions}
 
 
