@@ -50,6 +50,10 @@ def test_export_writes_onnx_files_of_quantized_models_and_of_programs() -> None:
     assert "quantized already" in run("quantize", "program.onnx", "-d", "images.npy", "-o", "a.zpt", "--float", "0").err
     assert "omit --data" in run("export", "out.zpt", "-d", "images.npy", "-o", "out.onnx").err
     assert "out.pt2 is not a .zpt program" in run("export", "out.pt2", "-o", "out.onnx").err
+    for data in ((), ("-d", "images.npy")):
+        ran = run("export", "program.onnx", *data, "-o", "divided.onnx", "--runtime", "zeropoint", "--json")
+        assert ran.code == 0, ran.err
+        assert (ran.json()["programs"], ran.json()["others"]) == (1, {})
 
 
 # -------------------------------------------------------------------------------------------------------------- show
