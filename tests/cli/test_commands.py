@@ -114,7 +114,7 @@ def test_show_draws_a_model_before_it_is_quantized() -> None:
 def test_show_compares_two_programs_and_writes_a_trace(folder: Path) -> None:
     run("quantize", "my_code:make", "-d", "images.npy", "-o", "whole.zpt")
     run("quantize", "my_code:make", "-d", "images.npy", "-o", "partly.zpt", "--float", "0")
-    facts = run("show", "whole.zpt", "--against", "partly.zpt", "-o", "both.html", "--json").json()
+    facts = run("show", "whole.zpt", "partly.zpt", "-o", "both.html", "--json").json()
     modules = {row["path"]: row for row in facts["modules"]}
     assert modules["0"]["precisions"] == ["int8", "float"]
     assert modules["3"]["precisions"] == ["int8", "int8"]
@@ -124,7 +124,7 @@ def test_show_compares_two_programs_and_writes_a_trace(folder: Path) -> None:
     events = json.loads(Path(told["trace"]).read_text())["traceEvents"]
     assert len(events) >= told["steps"]
     assert '<a href="whole.json">Trace for Perfetto</a>' in Path("whole.html").read_text()
-    assert run("show", "whole.zpt", "--against", "model.pt2").code == 2
+    assert run("show", "whole.zpt", "model.pt2").code == 2
     assert run("show", "whole.zpt", "--trace", "x.json", "--no-time").code == 2
 
 
@@ -553,7 +553,7 @@ def damaged_program(program: str, path: Path, name: str = "weight") -> Path:
 def test_inspect_refuses_a_program_that_is_none(program: str, tmp_path: Path) -> None:
     ran = run("inspect", str(damaged_program(program, tmp_path / "damaged.zpt")))
     assert ran.code == 1
-    assert "damaged.zpt is damaged: its steps cannot be read" in ran.err.replace("\n", "")
+    assert "damaged.zptisdamaged:itsstepscannotberead" in "".join(ran.err.split())  # wherever lines break
 
 
 def test_names_of_a_file_do_not_reach_the_terminal_as_commands(tmp_path: Path) -> None:
