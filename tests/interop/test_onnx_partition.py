@@ -101,6 +101,18 @@ def test_graphs_of_nodes_that_stay_read_results_of_programs(tmp_path: Path) -> N
         require_same(path, source, torch.randn(2, 3, 6, 6) + shift)
 
 
+def test_nodes_may_stand_before_those_that_they_read(tmp_path: Path) -> None:
+    source = two_convolutions(tmp_path / "source.onnx", *by_condition())
+    model = onnx.load(source)
+    nodes = list(model.graph.node)[::-1]
+    model.graph.ClearField("node")
+    model.graph.node.extend(nodes)
+    onnx.save(model, source)
+    path = export(source)
+    assert kinds(path) == ["EPContext", "If", "EPContext"]
+    require_same(path, source, torch.randn(2, 3, 6, 6))
+
+
 def test_a_node_that_is_read_and_has_no_program_stays(tmp_path: Path) -> None:
     between = [
         helper.make_node("Unique", ["a_r"], ["different"]),

@@ -17,6 +17,7 @@ from zeropoint.interop.onnx.bounded import Bounded, TooManyElements
 from zeropoint.interop.onnx.graph_reading import (
     given_inputs,
     needed,
+    ordered,
     require_defined,
     require_readable,
     sizes_of,
@@ -267,7 +268,7 @@ class OnnxModel(nn.Module):
                 self._store(node.output[0], _constant_of(_call(node, version).attributes))
         stored = sum(array.size for array in self._known.values())
         self._left_to_fold = _MOST_FOLDED + _MOST_PER_STORED * stored
-        given_nodes = with_outer_inputs(proto.graph.node)
+        given_nodes = ordered(with_outer_inputs(proto.graph.node))
         require_defined(proto.graph, given_nodes, self._constants)
         inputs = given_inputs(proto.graph)
         self.input_names = [value.name for value in inputs]

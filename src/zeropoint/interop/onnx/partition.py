@@ -23,7 +23,7 @@ from zeropoint.graph.from_qdq import NothingQuantized, float_model, from_qdq
 from zeropoint.interop.onnx.context import DOMAIN, context_node
 from zeropoint.interop.onnx.control_flow import is_control_flow, with_outer_inputs
 from zeropoint.interop.onnx.files import read_model
-from zeropoint.interop.onnx.graph_reading import given_inputs, is_readable, needed, sizes_of, zeros
+from zeropoint.interop.onnx.graph_reading import given_inputs, is_readable, needed, ordered, sizes_of, zeros
 from zeropoint.interop.onnx.model import OnnxModel
 from zeropoint.runtime import Program
 
@@ -62,8 +62,9 @@ class _Graph:
 
     def __init__(self, proto: ModelProto, values: Mapping[str, Any], larger: Mapping[str, Any]) -> None:
         self.proto, self.values, self.larger = proto, values, larger
-        self.nodes = with_outer_inputs(proto.graph.node)
         self.results = {value.name for value in proto.graph.output}
+        self.protos = _needed(proto.graph.node, self.results)
+        self.nodes = with_outer_inputs(self.protos)
         self.stored = {tensor.name: tensor for tensor in proto.graph.initializer}
         self.constants: dict[str, int] = {}  # computed of stored tensors alone: by which node
         for number, node in enumerate(self.nodes):
@@ -122,7 +123,7 @@ class _Graph:
     def _model(self, part: _Part) -> ModelProto:
         """A model of a part alone, with the constants that it reads."""
         numbers = sorted({*self.constants.values(), *part.nodes})
-        nodes = _needed([self.proto.graph.node[number] for number in numbers], set(part.outputs))
+        nodes = _needed([self.protos[number] for number in numbers], set(part.outputs))
         read = {name for node in with_outer_inputs(nodes) for name in node.input}
         stored = [tensor for name, tensor in self.stored.items() if name in read]
         inputs, outputs = ([self.value(name) for name in names] for names in (part.inputs, part.outputs))
@@ -262,13 +263,12 @@ def _culprits(graph: _Graph, run: Sequence[int]) -> set[int]:
 def _rewritten(graph: _Graph, programs: Sequence[tuple[_Part, Program]]) -> ModelProto:
     """The model with one node for each program, without what is not read any more."""
     inside = {number for part, _ in programs for number in part.nodes}
-    waiting = [node for number, node in enumerate(graph.proto.graph.node) if number not in inside]
+    waiting = [node for number, node in enumerate(graph.protos) if number not in inside]
     waiting += [
         context_node(program, part.inputs, part.outputs, f"program_{number}")
         for number, (part, program) in enumerate(programs)
     ]
-    known = {"", *graph.stored, *(value.name for value in graph.proto.graph.input)}
-    nodes = _needed(_ordered(waiting, known), graph.results)
+    nodes = _needed(waiting, graph.results)
     read = {name for node in with_outer_inputs(nodes) for name in node.input} | graph.results
     made = ModelProto()
     made.CopyFrom(graph.proto)
@@ -284,22 +284,6 @@ def _rewritten(graph: _Graph, programs: Sequence[tuple[_Part, Program]]) -> Mode
 
 
 def _needed(nodes: Sequence[NodeProto], outputs: set[str]) -> list[NodeProto]:
-    """The nodes that outputs depend on, through graphs inside of nodes, too."""
-    kept = {tuple(node.output) for node in needed(with_outer_inputs(nodes), outputs)}
-    return [node for node in nodes if tuple(node.output) in kept]
-
-
-def _ordered(nodes: Sequence[NodeProto], known: set[str]) -> list[NodeProto]:
-    """The nodes, each behind those that it reads."""
-    made: list[NodeProto] = []
-    waiting = [(node, set(read.input)) for node, read in zip(nodes, with_outer_inputs(nodes))]
-    while waiting:
-        left = []
-        for node, read in waiting:
-            if known.issuperset(read):
-                made.append(node)
-                known.update(node.output)
-            else:
-                left.append((node, read))
-        waiting = left
-    return made
+    """The nodes that outputs depend on, through graphs inside of nodes, too, in an order to run them."""
+    by_output = {tuple(node.output): node for node in nodes}
+    return [by_output[tuple(node.output)] for node in needed(ordered(with_outer_inputs(nodes)), outputs)]
