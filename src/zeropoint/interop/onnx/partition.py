@@ -72,8 +72,7 @@ class _Graph:
                 self.constants.update(dict.fromkeys(node.output, number))
         computed = set(self.constants.values())
         self.moving = [number for number in range(len(self.nodes)) if number not in computed]
-        inferred = shape_inference.infer_shapes(proto).graph
-        self.sizes = {v.name: sizes_of(v) for v in (*inferred.input, *inferred.value_info, *inferred.output)}
+        self.sizes = _sizes(proto)
 
     def runs(self, refused: Collection[int]) -> list[list[int]]:
         """Runs of nodes that can be read, each as long as it can be."""
@@ -216,6 +215,18 @@ def _twice(value: Any, sizes: Sequence[int | str | None] | None) -> Any:
         if not isinstance(size, int):
             value = np.concatenate([value, value], axis)
     return value
+
+
+def _sizes(proto: ModelProto) -> dict[str, Any]:
+    """The sizes of values as far as the file says them; those that it has of values inside may be of before."""
+    plain = ModelProto()
+    plain.CopyFrom(proto)
+    plain.graph.ClearField("value_info")
+    try:
+        graph = shape_inference.infer_shapes(plain).graph
+    except shape_inference.InferenceError:
+        graph = plain.graph
+    return {value.name: sizes_of(value) for value in (*graph.input, *graph.value_info, *graph.output)}
 
 
 def _programs(graph: _Graph) -> tuple[list[tuple[_Part, Program]], list[str]]:
