@@ -22,7 +22,7 @@ def show_program(
         str, typer.Argument(metavar="FILE", help="A .zpt program, or a .pt2 model that is not quantized yet.")
     ],
     other: Annotated[
-        str | None, typer.Argument(metavar="[OTHER]", help="Another .zpt program, for a page of both side by side.")
+        str | None, typer.Argument(metavar="OTHER", help="Another .zpt program, for a page of both side by side.")
     ] = None,
     output: Annotated[
         Path | None,
