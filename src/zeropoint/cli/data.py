@@ -58,8 +58,8 @@ Data = Annotated[
         "--data",
         "-d",
         metavar="DATA",
-        help="A .npy, .npz or .safetensors file, package.module:iterable, file.py:iterable, or a folder of images, also "
-        "as photos,pixels=unit,size=256.",
+        help="A .npy, .npz or .safetensors file, package.module:iterable, file.py:iterable, or a folder of images, "
+        "also as photos,pixels=unit,size=256.",
         callback=checked_data,
     ),
 ]
