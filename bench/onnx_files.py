@@ -18,12 +18,14 @@ import zeropoint
 from bench import models
 from bench.timing import CALL, Row, made_late
 
-# What is made, its input, and the formats: MatMulNBits is for MatMul, not Gemm; of LSTMs there are dynamic ones only.
+# What is made, its input, and the formats: MatMulNBits is for MatMul, not Gemm. ONNX Runtime's quantizers write dynamic
+# LSTMs only, and no GRUs.
 _STATIC = ("QDQ", "QOperator", "dynamic")
 _MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[str, ...]]] = {
     "ResNet-18 224x224": (models.resnet18, (1, 3, 224, 224), _STATIC),
     "MLP 784-512-512-10, batch 16": (models.mlp, (16, 784), _STATIC),
     "LSTM voice encoder, 160 frames": (models.VoiceEncoder, (1, 160, 40), ("dynamic",)),
+    "GRU voice encoder, 160 frames": (models.VoiceEncoderGru, (1, 160, 40), ("export_onnx",)),
     "MiniLM encoder, 128 tokens": (models.encoder, (1, 128, 384), (*_STATIC, "MatMulNBits")),
 }
 _SAMPLES = 8
@@ -52,6 +54,7 @@ def _row(make: Callable[[], nn.Module], shape: tuple[int, ...], form: str) -> Ro
         program = zeropoint.compile(zeropoint.from_onnx(path, (data[0],)), (data[0],))
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # between the calls of others
         peers = {
             "onnxruntime": _call(onnxruntime.InferenceSession(str(path), options), data[0]),
             "onnxruntime float32": _call(onnxruntime.InferenceSession(str(source), options), data[0]),
@@ -121,9 +124,15 @@ def _small(source: Path, path: Path, data: list[Tensor]) -> None:
     quantizer.model.save_model_to_file(str(path))
 
 
+def _exported(source: Path, path: Path, data: list[Tensor]) -> None:
+    model = zeropoint.to_int8(zeropoint.from_onnx(source), (data[0],), mode="dynamic", progress=False)
+    zeropoint.export_onnx(model, (data[0],), path, runtime="onnxruntime")
+
+
 _FORMATS: dict[str, Callable[[Path, Path, list[Tensor]], None]] = {
     "QDQ": _static("QDQ"),
     "QOperator": _static("QOperator"),
     "dynamic": _dynamic,
     "MatMulNBits": _small,
+    "export_onnx": _exported,
 }

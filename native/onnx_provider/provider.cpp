@@ -96,6 +96,46 @@ std::vector<const OrtNode*> nodes_of(const OrtGraph* graph) {
     return nodes;
 }
 
+std::vector<std::string> names_of(const std::vector<const OrtValueInfo*>& values) {
+    std::vector<std::string> names;
+    for (const OrtValueInfo* value : values) {
+        const char* name = "";
+        if (value != nullptr) check(g_ort->GetValueInfoName(value, &name));
+        names.emplace_back(name);
+    }
+    return names;
+}
+
+std::vector<std::string> inputs_of(const OrtNode* node) {
+    size_t count = 0;
+    check(g_ort->Node_GetNumInputs(node, &count));
+    std::vector<const OrtValueInfo*> values(count);
+    if (count > 0) check(g_ort->Node_GetInputs(node, values.data(), count));
+    return names_of(values);
+}
+
+std::vector<std::string> outputs_of(const OrtNode* node) {
+    size_t count = 0;
+    check(g_ort->Node_GetNumOutputs(node, &count));
+    std::vector<const OrtValueInfo*> values(count);
+    if (count > 0) check(g_ort->Node_GetOutputs(node, values.data(), count));
+    return names_of(values);
+}
+
+constexpr size_t kNowhere = static_cast<size_t>(-1);
+
+// Where each of the names is in others; nowhere if it is not.
+std::vector<size_t> places(const std::vector<std::string>& names, const std::vector<std::string>& others) {
+    std::vector<size_t> found;
+    for (const std::string& name : names) {
+        size_t at = kNowhere;
+        for (size_t i = 0; i < others.size() && at == kNowhere && !name.empty(); ++i)
+            if (others[i] == name) at = i;
+        found.push_back(at);
+    }
+    return found;
+}
+
 // ---------------------------------------------------------------------------------------------------------- programs
 
 int32_t type_of(ONNXTensorElementDataType type) {
@@ -172,9 +212,12 @@ size_t elements(const zp_tensor& tensor) {
 }
 
 // What runs a node. ONNX Runtime may run a session from several threads: each run takes a session of ours of its own.
+// It calls a node of its own, `fused`, which has the inputs in another order, and no outputs that nobody reads.
 class Compiled {
 public:
-    Compiled(const OrtNode* node, const OrtGraph* graph) {
+    Compiled(const OrtNode* node, const OrtNode* fused, const OrtGraph* graph)
+        : inputs_(places(inputs_of(node), inputs_of(fused))),
+          outputs_(places(outputs_of(node), outputs_of(fused))) {
         const std::string context = text(node, "ep_cache_context");
         zp_program* made = nullptr;
         if (number(node, "embed_mode", 1) == 1)
@@ -182,11 +225,8 @@ public:
         else
             check(zp_program_load(beside(graph, context).c_str(), nullptr, &made));
         program_.reset(made);
-        size_t inputs = 0, outputs = 0;
-        check(g_ort->Node_GetNumInputs(node, &inputs));
-        check(g_ort->Node_GetNumOutputs(node, &outputs));
-        require(inputs, zp_program_input_count(made), "inputs");
-        require(outputs, zp_program_output_count(made), "outputs");
+        require(inputs_.size(), zp_program_input_count(made), "inputs");
+        require(outputs_.size(), zp_program_output_count(made), "outputs");
     }
 
     void run(OrtKernelContext* context) {
@@ -194,18 +234,22 @@ public:
         std::vector<zp_tensor> inputs(zp_program_input_count(program_.get()));
         for (size_t i = 0; i < inputs.size(); ++i) {
             const OrtValue* value = nullptr;
-            check(g_ort->KernelContext_GetInput(context, i, &value));
+            if (inputs_[i] != kNowhere) check(g_ort->KernelContext_GetInput(context, inputs_[i], &value));
             inputs[i] = view(value, i);
         }
         std::vector<zp_tensor> outputs(zp_program_output_count(program_.get()));
         zp_session* session = lease.session.get();
         check(zp_session_describe_outputs(session, inputs.data(), inputs.size(), outputs.data(), outputs.size()));
         std::vector<void*> targets(outputs.size());
-        for (size_t i = 0; i < outputs.size(); ++i) targets[i] = place(context, i, outputs[i]);
+        for (size_t i = 0; i < outputs.size(); ++i)
+            if (outputs_[i] != kNowhere)
+                targets[i] = place(context, outputs_[i], outputs[i]);
+            else
+                outputs[i].data = nullptr;  // memory of ours
         check(zp_session_run(session, inputs.data(), inputs.size(), outputs.data(), outputs.size()));
         for (size_t i = 0; i < outputs.size(); ++i) {
             const zp_tensor& made = outputs[i];
-            if (made.data == targets[i] || made.bytes == 0) continue;
+            if (targets[i] == nullptr || made.data == targets[i] || made.bytes == 0) continue;
             copy(made, 0, static_cast<const char*>(made.data), made.bytes / elements(made),
                  static_cast<char*>(targets[i]));
         }
@@ -284,13 +328,16 @@ private:
         }
     }
 
+    std::vector<size_t> inputs_, outputs_;  // of the program, in the call
     std::unique_ptr<zp_program, FreeProgram> program_;
     std::mutex mutex_;
     std::vector<Session> idle_;
 };
 
 struct ComputeInfo : OrtNodeComputeInfo {
-    ComputeInfo(const OrtNode* node, const OrtGraph* graph) : OrtNodeComputeInfo{}, compiled(node, graph) {
+    ComputeInfo(const OrtNode* node, const OrtNode* fused, const OrtGraph* graph)
+        : OrtNodeComputeInfo{},
+          compiled(node, fused, graph) {
         ort_version_supported = ORT_API_VERSION;
         CreateState = [](OrtNodeComputeInfo* self, OrtNodeComputeContext*, void** state) noexcept -> OrtStatus* {
             *state = &static_cast<ComputeInfo*>(self)->compiled;
@@ -318,10 +365,11 @@ struct Provider : OrtEp {
                         check(g_ort->GetEpApi()->EpGraphSupportInfo_AddNodesToFuse(support, &node, 1, nullptr));
             });
         };
-        Compile = [](OrtEp*, const OrtGraph** graphs, const OrtNode**, size_t count, OrtNodeComputeInfo** infos,
+        Compile = [](OrtEp*, const OrtGraph** graphs, const OrtNode** fused, size_t count, OrtNodeComputeInfo** infos,
                      OrtNode**) noexcept {
             return guarded([&] {
-                for (size_t i = 0; i < count; ++i) infos[i] = new ComputeInfo(nodes_of(graphs[i]).at(0), graphs[i]);
+                for (size_t i = 0; i < count; ++i)
+                    infos[i] = new ComputeInfo(nodes_of(graphs[i]).at(0), fused[i], graphs[i]);
             });
         };
         ReleaseNodeComputeInfos = [](OrtEp*, OrtNodeComputeInfo** infos, size_t count) noexcept {

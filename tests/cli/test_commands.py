@@ -50,6 +50,10 @@ def test_export_writes_onnx_files_of_quantized_models_and_of_programs() -> None:
     assert "quantized already" in run("quantize", "program.onnx", "-d", "images.npy", "-o", "a.zpt", "--float", "0").err
     assert "omit --data" in run("export", "out.zpt", "-d", "images.npy", "-o", "out.onnx").err
     assert "out.pt2 is not a .zpt program" in run("export", "out.pt2", "-o", "out.onnx").err
+    for data in ((), ("-d", "images.npy")):
+        ran = run("export", "program.onnx", *data, "-o", "divided.onnx", "--runtime", "zeropoint", "--json")
+        assert ran.code == 0, ran.err
+        assert (ran.json()["programs"], ran.json()["others"]) == (1, {})
 
 
 # -------------------------------------------------------------------------------------------------------------- show
@@ -110,7 +114,7 @@ def test_show_draws_a_model_before_it_is_quantized() -> None:
 def test_show_compares_two_programs_and_writes_a_trace(folder: Path) -> None:
     run("quantize", "my_code:make", "-d", "images.npy", "-o", "whole.zpt")
     run("quantize", "my_code:make", "-d", "images.npy", "-o", "partly.zpt", "--float", "0")
-    facts = run("show", "whole.zpt", "--against", "partly.zpt", "-o", "both.html", "--json").json()
+    facts = run("show", "whole.zpt", "partly.zpt", "-o", "both.html", "--json").json()
     modules = {row["path"]: row for row in facts["modules"]}
     assert modules["0"]["precisions"] == ["int8", "float"]
     assert modules["3"]["precisions"] == ["int8", "int8"]
@@ -120,7 +124,7 @@ def test_show_compares_two_programs_and_writes_a_trace(folder: Path) -> None:
     events = json.loads(Path(told["trace"]).read_text())["traceEvents"]
     assert len(events) >= told["steps"]
     assert '<a href="whole.json">Trace for Perfetto</a>' in Path("whole.html").read_text()
-    assert run("show", "whole.zpt", "--against", "model.pt2").code == 2
+    assert run("show", "whole.zpt", "model.pt2").code == 2
     assert run("show", "whole.zpt", "--trace", "x.json", "--no-time").code == 2
 
 
@@ -549,7 +553,7 @@ def damaged_program(program: str, path: Path, name: str = "weight") -> Path:
 def test_inspect_refuses_a_program_that_is_none(program: str, tmp_path: Path) -> None:
     ran = run("inspect", str(damaged_program(program, tmp_path / "damaged.zpt")))
     assert ran.code == 1
-    assert "damaged.zpt is damaged: its steps cannot be read" in ran.err.replace("\n", "")
+    assert "damaged.zptisdamaged:itsstepscannotberead" in "".join(ran.err.split())  # wherever lines break
 
 
 def test_names_of_a_file_do_not_reach_the_terminal_as_commands(tmp_path: Path) -> None:

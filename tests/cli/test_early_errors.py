@@ -69,7 +69,7 @@ QUANTIZE = "quantize", "model.pt2", "-d", "images.npy"
         ((*QUANTIZE, "-o", "x.zpt", "-r", "none/x.html"), "create the folder none first"),
         ((*QUANTIZE, "-o", "x.zpt", "-r", "a_folder"), "a_folder is a folder: pass the name of a file"),
         (("quantize", "model.pt2", "-d", "none.npy", "-o", "x.zpt"), "no such file: none.npy"),
-        (("quantize", "model.pt2", "-d", "a_folder", "-o", "x.zpt"), "a_folder is a folder: pass a file"),
+        (("quantize", "model.pt2", "-d", "a_folder", "-o", "x.zpt"), "a_folder has no images: their names end in .jpg"),
         (("quantize", "model.pt2", "-d", "cut_images.npy", "-o", "x.zpt"), "cut_images.npy is not a file of arrays"),
         (("quantize", "model.pt2", "-d", "cut_images.npz", "-o", "x.zpt"), "cut_images.npz is not a file of arrays"),
         (("quantize", "model.pt2", "-d", "own_code:none", "-o", "x.zpt"), "own_code has no 'none'"),

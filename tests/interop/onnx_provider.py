@@ -16,9 +16,11 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from divided_files import STEP, by_condition, two_convolutions
 from interchange_models import MODELS, case
 from onnx import helper
 from torch import nn
+from ways import as_the_file_says
 
 import zeropoint
 
@@ -159,3 +161,37 @@ def test_other_compiled_nodes_are_left_alone(tmp_path: Path) -> None:
     next(a for a in model.graph.node[0].attribute if a.name == "source").s = b"another"
     with pytest.raises(Exception, match="EPContext"):
         session_of(model.SerializeToString())
+
+
+def test_parts_of_a_quantized_file_run_as_programs_between_nodes_of_onnx_runtime(tmp_path: Path) -> None:
+    source = two_convolutions(tmp_path / "source.onnx", *by_condition())
+    zeropoint.export_onnx(source, None, tmp_path / "model.onnx", runtime="zeropoint")
+    assert [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node] == ["EPContext", "If", "EPContext"]
+    session = session_of(tmp_path / "model.onnx")
+    for batch, shift in ((1, 1.0), (3, -1.0)):
+        x = torch.randn(batch, 3, 6, 6) + shift
+        assert np.abs(run(session, (x,))[0] - as_the_file_says(source, (x,))).max() <= 1.01 * STEP
+
+
+def test_outputs_come_in_any_order_and_need_not_be_read(tmp_path: Path) -> None:
+    class Three(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x - y, (x > y), x.argmax(-1)
+
+    torch.manual_seed(0)
+    example = (torch.randn(3, 4), torch.randn(3, 4))
+    program = zeropoint.compile(Three().eval(), example)
+    zeropoint.export_onnx(program, None, tmp_path / "model.onnx", runtime="zeropoint")
+    for kept in ((2, 0), (1,), (2, 1, 0)):
+        model = onnx.load(tmp_path / "model.onnx")
+        inputs, outputs = list(model.graph.input), list(model.graph.output)
+        model.graph.ClearField("output")
+        model.graph.output.extend(outputs[place] for place in kept)
+        model.graph.value_info.extend(value for place, value in enumerate(outputs) if place not in kept)
+        model.graph.ClearField("input")
+        model.graph.input.extend(inputs[::-1])
+        expected = program(*example)
+        session = session_of(model.SerializeToString())
+        given = dict(zip((value.name for value in inputs), (x.numpy() for x in example)))
+        for result, place in zip(session.run(None, given), kept, strict=True):
+            assert np.array_equal(result, expected[place].numpy())

@@ -250,6 +250,15 @@ def test_data_beside_the_file_is_read_and_must_be_whole(tmp_path: Path) -> None:
         zeropoint.from_onnx(written(tmp_path / "model.onnx", nodes, [external("w", "w.bin", 8, 16)]))
 
 
+def test_nodes_may_stand_before_those_that_they_read(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Neg", ["a"], ["y"]), helper.make_node("Relu", ["x"], ["a"])]
+    model = zeropoint.from_onnx(written(tmp_path / "model.onnx", nodes))
+    assert model(torch.full((2, 4), 3.0)).tolist() == [[-3.0] * 4] * 2
+    nodes = [helper.make_node("Add", ["x", "b"], ["y"]), helper.make_node("Relu", ["y"], ["b"])]
+    with pytest.raises(ValueError, match="reads 'b', which nothing defines before it"):
+        zeropoint.from_onnx(written(tmp_path / "model.onnx", nodes))
+
+
 def test_broken_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     for data in (b"", b"not a model", bytes(100)):

@@ -56,8 +56,8 @@ def zeropoint(
     """Quantize models to 8 bits, inspect and measure them, and find the layers that lose accuracy.
 
     A MODEL is a torch.export (`.pt2`), ONNX or TorchScript (`.pt`) file, or `package.module:factory`, a function that
-    returns it. DATA is a `.npy`, `.npz` or `.safetensors` file with samples along the first axis, or
-    `package.module:iterable`. Code can also be in a file: `path/file.py:name`.
+    returns it. DATA is a `.npy`, `.npz` or `.safetensors` file with samples along the first axis, a folder of images,
+    or `package.module:iterable`. Code can also be in a file: `path/file.py:name`.
     """
     show_tracebacks(traceback)
     warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch's, about its own files

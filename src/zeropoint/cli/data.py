@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from zeropoint.cli.images import check_images, images, is_images
 from zeropoint.cli.models import fixed_batch, input_names, input_shapes
 from zeropoint.cli.named import is_named, named
 from zeropoint.cli.output import note
@@ -31,9 +32,14 @@ def checked_data(text: str | None) -> str | None:
     if is_named(text):
         named(text)
         return text
+    if is_images(text):
+        check_images(text)
+        return text
     path = existing(text)
     if path.suffix not in SUFFIXES:
-        raise typer.BadParameter(f"{text}: pass a {', '.join(SUFFIXES)} file, or package.module:iterable")
+        raise typer.BadParameter(
+            f"{text}: pass a {', '.join(SUFFIXES)} file, a folder of images, or package.module:iterable"
+        )
     try:
         if path.suffix == ".npy":
             np.load(path, mmap_mode="r", allow_pickle=False)
@@ -52,7 +58,8 @@ Data = Annotated[
         "--data",
         "-d",
         metavar="DATA",
-        help="A .npy, .npz or .safetensors file, package.module:iterable, or file.py:iterable.",
+        help="A .npy, .npz or .safetensors file, package.module:iterable, file.py:iterable, or a folder of images, "
+        "also as photos,pixels=unit,size=256.",
         callback=checked_data,
     ),
 ]
@@ -105,7 +112,10 @@ def load_batches(text: str, model: Any, batch: int, samples: int) -> list[Any]:
         if not batches:
             raise ValueError(f"{text} has no batches: pass at least one")
         return [tuple(b) if isinstance(b, (tuple, list)) else b if isinstance(b, dict) else (b,) for b in batches]
-    arrays = load_arrays(text)
+    if is_images(text):
+        arrays = {"": images(text, input_names(model), input_shapes(model), samples)}
+    else:
+        arrays = load_arrays(text)
     columns = _ordered(arrays, input_names(model), text)
     _check_sizes(columns, model, text)
     count = min(samples, *(len(column) for column in columns))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ import typer
 from zeropoint.cli.data import Batch, Samples, checked_data, load_tensors
 from zeropoint.cli.models import Pickle, load_model
 from zeropoint.cli.output import AsJson, show, work
-from zeropoint.cli.paths import writable
+from zeropoint.cli.paths import existing, writable
 from zeropoint.progress import during
 from zeropoint.runtime import Program
 
@@ -29,7 +30,8 @@ class Runtime(str, Enum):
 
 def export(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A quantized .pt2 or TorchScript file, a .zpt program, or code.")
+        str,
+        typer.Argument(metavar="MODEL", help="A quantized .pt2, TorchScript or .onnx file, a .zpt program, or code."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .onnx file.", callback=writable(".onnx"))],
     data: Annotated[
@@ -50,28 +52,48 @@ def export(
 ) -> None:
     """Export a quantized model or a program to ONNX.
 
-    The first samples of DATA set the input shapes of a model. A program needs no data.
+    The first samples of DATA set the input shapes of a model. A program needs no data. For `--runtime zeropoint`, an
+    ONNX file that does not fix its sizes is tried with some.
 
     Example: `zeropoint export resnet18.int8.pt2 --data images.npy -o resnet18.onnx`, or
     `zeropoint export resnet18.zpt -o resnet18.onnx`
     """
     with work(as_json):
         with during(f"reading {model}", progress=True):
-            source = load_model(model, pickle)
-            example = _example(model, source, data, batch, samples)
+            source, example = _source(model, data, batch, samples, runtime, pickle)
         from zeropoint.interop.onnx.export import export_onnx
 
         with during(f"writing {output}", progress=True):
             export_onnx(source, example, output, runtime=runtime.value)
-        size = output.stat().st_size
-        show(f"wrote {output}, {size} bytes", {"output": str(output), "bytes": size}, as_json)
+        told: dict[str, Any] = {"output": str(output), "bytes": output.stat().st_size}
+        text = f"wrote {output}, {told['bytes']} bytes"
+        if runtime is Runtime.zeropoint:
+            told |= _operators(output)
+            left = ", ".join(f"{name} ({count} x)" for name, count in told["others"].items())
+            text += f": {told['programs']} programs" + (f", and for other providers {left}" if left else "")
+        show(text, told, as_json)
 
 
-def _example(model: str, source: Any, data: str | None, batch: int, samples: int) -> Any:
+def _source(model: str, data: str | None, batch: int, samples: int, runtime: Runtime, pickle: bool) -> tuple[Any, Any]:
+    """What is exported, and an example of its inputs; None where it needs none."""
+    if runtime is Runtime.zeropoint and model.endswith(".onnx"):
+        from zeropoint.interop.onnx.partition import OnnxFile
+
+        path = existing(model)
+        return path, None if data is None else load_tensors(data, OnnxFile(path), batch, samples)[0]
+    source = load_model(model, pickle)
     if isinstance(source, Program):
         if data is not None:
             raise typer.BadParameter(f"{model} is a program with its own example: omit --data")
-        return None
+        return source, None
     if data is None:
         raise typer.BadParameter(f"{model} is not a .zpt program: pass sample inputs with --data")
-    return load_tensors(data, source, batch, samples)[0]
+    return source, load_tensors(data, source, batch, samples)[0]
+
+
+def _operators(path: Path) -> dict[str, Any]:
+    """How many programs a file has, and which other operators."""
+    import onnx
+
+    kinds = Counter(node.op_type for node in onnx.load(path, load_external_data=False).graph.node)
+    return {"programs": kinds.pop("EPContext", 0), "others": dict(kinds.most_common())}

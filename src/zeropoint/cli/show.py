@@ -21,14 +21,14 @@ def show_program(
     program: Annotated[
         str, typer.Argument(metavar="FILE", help="A .zpt program, or a .pt2 model that is not quantized yet.")
     ],
+    other: Annotated[
+        str | None, typer.Argument(metavar="OTHER", help="Another .zpt program, for a page of both side by side.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output", "-o", help="The HTML file; by default the file's path with .html.", callback=writable()
         ),
-    ] = None,
-    against: Annotated[
-        str | None, typer.Option("--against", metavar="PROGRAM", help="Compare with this other .zpt program.")
     ] = None,
     data: Annotated[
         str | None,
@@ -53,28 +53,28 @@ def show_program(
 ) -> None:
     """Write an HTML page with the graph, steps, shapes, weights, times and memory of a program. Needs no PyTorch.
 
-    Of a `.pt2` model: what would be quantized, and why the rest would stay float. With `--against`: two programs side
-    by side, the modules whose time changed most first.
+    Of a `.pt2` model: what would be quantized, and why the rest would stay float. Of two programs: how alike the
+    results of each module are, its time and size, those whose time changed most first.
     """
     path = existing(program)
     if path.suffix not in (".zpt", ".pt2"):
         raise typer.BadParameter(
             f"{program} must be a .zpt program or a .pt2 model: create one with zeropoint quantize"
         )
-    others = {"--against": against, "--data": data, "--trace": trace}
+    others = {"a second file": other, "--data": data, "--trace": trace}
     for option, given in others.items():
         if given is not None and path.suffix == ".pt2":
             raise typer.BadParameter(f"{option} needs a .zpt program, got {program}")
-    if against is not None and existing(against).suffix != ".zpt":
-        raise typer.BadParameter(f"--against must be a .zpt program, got {against}")
-    if trace is not None and (against is not None or not timed):
-        raise typer.BadParameter("--trace needs the times of one program: omit --against and --no-time")
+    if other is not None and existing(other).suffix != ".zpt":
+        raise typer.BadParameter(f"the second file must be a .zpt program, got {other}")
+    if trace is not None and (other is not None or not timed):
+        raise typer.BadParameter("--trace needs the times of one program: omit the second file and --no-time")
     page = path.with_suffix(".html") if output is None else output
     with work(as_json):
         if path.suffix == ".pt2":
             _plan(path, page, title or path.name, as_json)
-        elif against is not None:
-            _compare(path, Path(against), page, data, batch, as_json)
+        elif other is not None:
+            _compare(path, Path(other), page, data, batch, as_json)
         else:
             _program(path, page, data, batch, timed, trace, title or path.name, as_json)
 

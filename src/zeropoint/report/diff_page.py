@@ -1,10 +1,11 @@
-"""Two programs side by side: time and size of each module, those that changed most first. Needs no torch."""
+"""Two programs side by side: likeness, time and size of each module, by change of time. Needs no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
+from itertools import takewhile
 from os import PathLike
 from string import Template
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from zeropoint.atomic_file import replacing
 from zeropoint.report.markup import asset, card, digest, layer_name, milliseconds, section, table
+from zeropoint.report.module_values import MOST, likeness, module_values
 from zeropoint.report.program_facts import ProgramFacts, example_inputs, program_facts
 from zeropoint.runtime import Program
 from zeropoint.table import quantized_of, readable_bytes, size_change
@@ -21,16 +23,22 @@ __all__ = ["Side", "sides", "write_diff_page"]
 
 
 NOTABLE = 1e-7  # seconds: changes below it are not shown
+POOR = 20.0  # dB: modules below it are marked
 
 
 @dataclass(frozen=True)
 class Side:
-    """One module in both programs: seconds, bytes of weights, and what it computes on; None where it is not."""
+    """One module in both programs: seconds, bytes of weights, and what it computes on; None where it is not.
+
+    Attributes:
+        alike: how alike its results are, in dB, up to scale and zero point; None where they cannot be compared.
+    """
 
     path: str
     seconds: tuple[float | None, float | None]
     nbytes: tuple[int | None, int | None]
     precisions: tuple[str, str]
+    alike: float | None = None
 
     @property
     def change(self) -> float:
@@ -72,7 +80,8 @@ def write_diff_page(
     """
     given = example_inputs(programs[0]) if inputs is None else list(inputs)
     first, second = (program_facts(program, given) for program in programs)
-    rows = sides(first, second)
+    before, after = (module_values(program, facts, given) for program, facts in zip(programs, (first, second)))
+    rows = [replace(side, alike=_likeness(before, after, side.path)) for side in sides(first, second)]
     script = asset("sort.js")
     text = Template(asset("page.html")).substitute(
         brand="zeropoint comparison",
@@ -90,6 +99,24 @@ def write_diff_page(
     return rows
 
 
+def _likeness(before: Mapping[str, Any], after: Mapping[str, Any], path: str) -> float | None:
+    """Of a module that both have, how alike its results are.
+
+    What only one of them has behind it, such as a ReLU, can be a part of its step in the other: the best is taken.
+    """
+    if path not in before or path not in after:
+        return None
+    pairs = [(a, b) for a in _results(before, path, after) for b in _results(after, path, before)]
+    return max((found for pair in pairs if (found := likeness(*pair)) is not None), default=None)
+
+
+def _results(values: Mapping[str, Any], path: str, other: Mapping[str, Any]) -> list[Any]:
+    """The result of a module, and those of modules behind it that the other program does not have."""
+    paths = list(values)
+    behind = paths[paths.index(path) + 1 :]
+    return [values[path], *(values[p] for p in takewhile(lambda p: p not in other, behind))]
+
+
 def _apart(programs: Sequence[Program], inputs: Sequence[Any]) -> float:
     """Signal over difference of all float outputs, in dB."""
     found = [program.copy()._native.run(inputs) for program in programs]
@@ -105,10 +132,11 @@ def _cards(a: ProgramFacts, b: ProgramFacts, apart: float) -> str:
     before, after = a.seconds or 0.0, b.seconds or 0.0
     ratio = before / after if after else 1.0
     speed = f"{ratio:.1f}x as fast" if ratio >= 1.05 else f"{1 / ratio:.1f}x slower" if ratio <= 0.95 else "as fast"
+    sizes, change = [readable_bytes(f.file) for f in (a, b)], size_change(a.file, b.file)
     cards = [
         card("Outputs", "equal" if apart == float("inf") else f"{apart:.1f} dB", "signal over difference"),
         card("Time per run", milliseconds(1e3 * after), f"was {milliseconds(1e3 * before)}, {speed}"),
-        card("File", readable_bytes(b.file), f"was {readable_bytes(a.file)}, {size_change(a.file, b.file)}"),
+        card("File", sizes[1], f"was {sizes[0]}{'' if sizes[0] == sizes[1] else f', {change}'}"),
     ]
     if a.operators and b.operators:
         was, now = (quantized_of(precision for _, _, precision, _ in f.operators) for f in (a, b))
@@ -120,6 +148,7 @@ def _table(rows: Sequence[Side], names: Sequence[str]) -> str:
     titles = (
         "module",
         "computes on",
+        "results alike",
         f"time, {names[0]}",
         f"time, {names[1]}",
         "change",
@@ -144,9 +173,20 @@ def _table(rows: Sequence[Side], names: Sequence[str]) -> str:
         shown = f"{sign}{milliseconds(1e3 * abs(side.change))}" if abs(side.change) >= NOTABLE else ""
         lines.append(
             f'<tr><td class="text" data-value="{escape(side.path)}">{layer_name(side.path, "")}</td>'
-            f'<td class="text" data-value="{escape(precision)}">{escape(precision)}</td>{"".join(times)}'
+            f'<td class="text" data-value="{escape(precision)}">{escape(precision)}</td>{_alike(side.alike)}'
+            f"{''.join(times)}"
             f'<td data-value="{side.change}" class="{grade}">{shown}</td>{"".join(sizes)}</tr>'
         )
-    return section(
-        "Modules", "Those whose time changed most come first. Click a column to sort.", table("modules", head, lines)
+    about = (
+        "Those whose time changed most come first. Click a column to sort. Results are compared up to scale and zero "
+        "point, signal over difference; if it is more alike, with what only one program computes behind a module, such "
+        "as a ReLU."
     )
+    return section("Modules", about, table("modules", head, lines))
+
+
+def _alike(decibels: float | None) -> str:
+    if decibels is None:
+        return '<td data-value="-1"></td>'
+    shown = "equal" if decibels == MOST else f"{decibels:.1f} dB"
+    return f'<td data-value="{decibels}" class="{"warn" if decibels < POOR else ""}">{shown}</td>'

@@ -33,7 +33,11 @@ RUNTIMES = ("onnx", "onnxruntime", "openvino", SOURCE)
 
 
 def export_onnx(
-    model: nn.Module | Program, example_inputs: Any, path: str | os.PathLike[str], *, runtime: str = "onnx"
+    model: nn.Module | Program | str | os.PathLike[str],
+    example_inputs: Any,
+    path: str | os.PathLike[str],
+    *,
+    runtime: str = "onnx",
 ) -> None:
     """Export a quantized model or a program to ONNX in QDQ format (opset 21).
 
@@ -43,13 +47,15 @@ def export_onnx(
     Args:
         model: a quantized model, as for `compile`, from `to_int8`, `convert_graph`, `convert_jit`, `convert` or
             `quantize_dynamic`; or such a model from a .pt2 file; or a program, also from a .zpt file, whose fused steps
-            are split.
-        example_inputs: a tuple of positional arguments, or a dictionary of keyword arguments; None for a program.
+            are split. For the runtime "zeropoint", also the path of a quantized ONNX file.
+        example_inputs: a tuple of positional arguments, or a dictionary of keyword arguments; None for a program. For
+            an ONNX file, None means zeros of the sizes in the file, and 2 for dynamic sizes.
         path: the file to write. Weights of 2 GB and more go to ``<path>.data``.
         runtime: the target. "onnx" uses standard operators only. "onnxruntime" also uses operators that only ONNX
             Runtime supports or runs fast: DynamicQuantizeLSTM, which multiplies in 8 bits, and clamps on integers.
             "openvino" is like "onnx", with float recurrent weights, which OpenVINO needs in static models. "zeropoint"
-            writes the program as one node for zeropoint's execution provider in ONNX Runtime; see docs/interchange.md.
+            writes the program as one node for zeropoint's execution provider in ONNX Runtime; of an ONNX file, the
+            parts that compute on integers become such nodes, and the rest stays; see docs/interchange.md.
 
     Raises:
         Unsupported: if ONNX cannot express some operators; the message lists all of them. Also for programs with state.
@@ -72,10 +78,11 @@ def export_onnx(
         raise ImportError(f"export_onnx needs onnx and onnx-ir: {install_command('onnx')}") from error
     if isinstance(model, Program) and example_inputs is not None:
         raise ValueError("export_onnx: example_inputs must be None for a program, which has its own example")
+    if isinstance(model, (str, os.PathLike)) and runtime != SOURCE:
+        raise ValueError(f"export_onnx: an ONNX file is taken for runtime={SOURCE!r} only: pass from_onnx(file)")
     if runtime == SOURCE:
-        program = model if isinstance(model, Program) else compile(model, example_inputs)
         with replacing(path) as new:
-            new.write_bytes(context_model(program).SerializeToString())
+            new.write_bytes(_for_provider(model, example_inputs).SerializeToString())
         return
     if isinstance(model, Program):
         model, example_inputs = restore(model)
@@ -92,6 +99,14 @@ def export_onnx(
             ir.save(made, new, external_data=beside.name)
         else:
             ir.save(made, new)
+
+
+def _for_provider(model: Any, example_inputs: Any) -> Any:
+    if isinstance(model, (str, os.PathLike)):
+        from zeropoint.interop.onnx.partition import with_programs
+
+        return with_programs(model, example_inputs)
+    return context_model(model if isinstance(model, Program) else compile(model, example_inputs))
 
 
 def _model(graph: fx.GraphModule, example: tuple[Any, ...], runtime: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,16 @@ from torch import Tensor, nn
 
 from zeropoint.installation import install_command
 from zeropoint.interop.onnx.bounded import Bounded, TooManyElements
+from zeropoint.interop.onnx.graph_reading import (
+    given_inputs,
+    needed,
+    ordered,
+    require_defined,
+    require_readable,
+    sizes_of,
+    type_name,
+    zeros,
+)
 from zeropoint.interop.onnx.imported_value import (
     Constant,
     JoinedWeight,
@@ -258,22 +268,22 @@ class OnnxModel(nn.Module):
                 self._store(node.output[0], _constant_of(_call(node, version).attributes))
         stored = sum(array.size for array in self._known.values())
         self._left_to_fold = _MOST_FOLDED + _MOST_PER_STORED * stored
-        given_nodes = with_outer_inputs(proto.graph.node)
-        _require_defined(proto.graph, given_nodes, self._constants)
-        inputs = [value for value in proto.graph.input if value.name not in self._constants]
+        given_nodes = ordered(with_outer_inputs(proto.graph.node))
+        require_defined(proto.graph, given_nodes, self._constants)
+        inputs = given_inputs(proto.graph)
         self.input_names = [value.name for value in inputs]
-        self.input_shapes = [_shape(value) for value in inputs]
+        self.input_shapes = [sizes_of(value) for value in inputs]
         self.input_dtypes = [input_dtype(value.type.tensor_type.elem_type) for value in inputs]
         self.output_names = [value.name for value in proto.graph.output]
-        small = {value.name for value in inputs if "INT4" in _type_name(value)}
+        small = {value.name for value in inputs if "INT4" in type_name(value)}
         self._output_dtypes = [_WIDER_OUTPUTS.get(value.type.tensor_type.elem_type) for value in proto.graph.output]
         wanted = set(self.output_names)
         try:
-            nodes = join_dynamic(_read(given_nodes, wanted), self._known, wanted)
-            nodes = _read(join_small_weights(nodes, self._known, self._store), wanted)
+            nodes = join_dynamic(needed(given_nodes, wanted), self._known, wanted)
+            nodes = needed(join_small_weights(nodes, self._known, self._store), wanted)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # weights of other shapes than is said
             raise broken(f"a layer with weights of integers cannot be read ({error})") from error
-        _require_readable(nodes)
+        require_readable(nodes)
         for node in nodes:
             place = _GIVES_DTYPE.get(node.op_type, len(node.input))
             if small.intersection(node.input[place : place + 1]):
@@ -398,19 +408,6 @@ def _constant_of(attributes: dict[str, Any]) -> Any:
     return np.asarray(value, dtype=np.float32 if "float" in name else np.int64)
 
 
-def _type_name(value: Any) -> str:
-    from onnx import TensorProto
-
-    return TensorProto.DataType.Name(value.type.tensor_type.elem_type)
-
-
-def _shape(value: Any) -> list[int | str | None] | None:
-    kind = value.type.tensor_type
-    if not kind.HasField("shape"):
-        return None
-    return [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in kind.shape.dim]
-
-
 def _path(node: Any, names: Counter[str]) -> str:
     """``layer1.conv.Conv`` for ``/layer1/conv/Conv``; nodes without a name have that of their operator and a number."""
     parts = [re.sub(r"\W", "_", part) for part in re.split(r"[/.]", node.name) if part]
@@ -420,54 +417,6 @@ def _path(node: Any, names: Counter[str]) -> str:
     count = names[".".join(parts)] - 1
     parts[-1] += f"_{count}" if count else ""
     return ".".join(f"_{part}" if part[:1].isdigit() else part for part in parts)
-
-
-def _read(nodes: Any, outputs: set[str]) -> list[Any]:
-    """The nodes that results depend on, in their order."""
-    wanted = set(outputs)
-    kept = []
-    for node in reversed(nodes):
-        if any(name in wanted for name in node.output):
-            kept.append(node)
-            wanted.update(name for name in node.input if name)
-    return kept[::-1]
-
-
-def _require_defined(graph: Any, nodes: list[Any], stored: Iterable[str]) -> None:
-    """Refuse names that nothing defines before they are read."""
-    defined = {"", *stored, *(value.name for value in graph.input)}
-    for node in nodes:
-        for name in node.input:
-            if name not in defined:
-                raise broken(f"{node.op_type} {node.name!r} reads {name!r}, which nothing defines before it")
-        defined.update(node.output)
-    for value in graph.output:
-        if value.name not in defined:
-            raise broken(f"nothing defines its output {value.name!r}")
-
-
-def _require_readable(nodes: list[Any]) -> None:
-    """Name every operator that is not read, at once."""
-    from onnx import AttributeProto
-
-    from zeropoint.interop.onnx.control_flow import is_control_flow
-    from zeropoint.interop.onnx.shape_arithmetic import SIZES
-    from zeropoint.operators import ONNX_READS
-
-    known = {*ONNX_READS, *SIZES, "Constant"}
-    found: Counter[str] = Counter()
-    for node in nodes:
-        inner = any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute)
-        if is_control_flow(node):
-            continue
-        if inner or full_name(node) not in known:
-            found[full_name(node)] += 1
-    if found:
-        shown = ", ".join(f"{name} ({count} x)" for name, count in found.most_common())
-        raise NotRead(
-            f"from_onnx: {len(found)} operators of the file are not supported: {shown}. docs/operators.md lists "
-            "the supported ones"
-        )
 
 
 def from_onnx(path: str | os.PathLike[str], example_inputs: Any = None) -> nn.Module:
@@ -500,24 +449,14 @@ def from_onnx(path: str | os.PathLike[str], example_inputs: Any = None) -> nn.Mo
         from zeropoint.interop.onnx.files import read_model
     except ImportError as error:
         raise ImportError(f"from_onnx needs onnx: {install_command('onnx')}") from error
-    model = OnnxModel(read_model(path))
+    proto = read_model(path)
+    model = OnnxModel(proto)
     if not model.is_quantized:
         return model
     from zeropoint.graph.from_qdq import NothingQuantized, from_qdq
 
-    example = _example(model) if example_inputs is None else example_inputs
+    example = zeros(given_inputs(proto.graph)) if example_inputs is None else example_inputs
     try:
         return from_qdq(model, example)
     except NothingQuantized:
         return model
-
-
-def _example(model: OnnxModel) -> tuple[Tensor, ...]:
-    """Tensors of the sizes that the file names."""
-    made = []
-    for name, shape, dtype in zip(model.input_names, model.input_shapes, model.input_dtypes):
-        if shape is None:
-            raise ValueError(f"from_onnx: the file does not define the shape of {name!r}: pass example_inputs")
-        sizes = [size if isinstance(size, int) and size > 0 else 2 for size in shape]
-        made.append(torch.zeros(sizes, dtype=dtype))
-    return tuple(made)
