@@ -55,7 +55,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-clients test-engines test-oracles onnx-nodes test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api onnx-provider wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-clients test-engines test-oracles onnx-nodes test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api onnx-provider web bench-web wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -185,6 +185,17 @@ onnx-provider: $(INSTALLED) ## Build the execution provider for ONNX Runtime and
 	@library=$$(PYTHON=$(PY) scripts/build_onnx_provider.sh "$(ONNXRUNTIME_INCLUDE)" build/onnx_provider) \
 	    && OMP_NUM_THREADS=1 ZEROPOINT_ONNX_PROVIDER=$$library $(PY) -m pytest -q --no-header tests/interop/onnx_provider.py \
 	    && echo "onnx-provider: $$library"
+
+# Chromium is Debian's; where it is not, that is said.
+web: $(TOOLS) ## Build the runtime as WebAssembly into build/web/package; test it in Node and Chromium (needs emscripten)
+	@package=$$(PYTHON=$(PY) scripts/build_web.sh) && node --test --test-reporter=dot web/test/programs.test.mjs \
+	    && if command -v chromium >/dev/null; then node web/test/browser.mjs; else echo "web: NOT RUN in a browser: no chromium"; fi \
+	    && echo "web: $$package, $$(gzip -9 -c $$package/core.wasm | wc -c) bytes of WebAssembly in gzip"
+
+bench-web: $(INSTALLED) web ## Compare the runtime in WebAssembly with onnxruntime-web, in Node
+	@PYTHONPATH=. $(PY) web/bench/make_models.py build/web/models
+	@npm install --silent --no-audit --no-fund --prefix build/web onnxruntime-web
+	@node web/bench/compare.mjs build/web
 
 wheel: $(TOOLS) ## Build a wheel for each interpreter into dist/ and try it without PyTorch (PYTHONS='python3.10 python3.12')
 	@scripts/build_wheels.sh $(or $(PYTHONS),$(PY))

@@ -4,21 +4,10 @@
 #include "check/inputs.h"
 #include "check/report.h"
 #include "cpu/features.h"
+#include "kernels/architectures.h"
 #include "kernels/registry.h"
 
 #include <type_traits>
-
-// The lines of the lists that are for another architecture vanish, as in kernels/registry.cpp.
-#if defined(__x86_64__)
-#define X86_KERNEL KERNEL
-#else
-#define X86_KERNEL(operation, isa)
-#endif
-#if defined(__aarch64__)
-#define ARM_KERNEL KERNEL
-#else
-#define ARM_KERNEL(operation, isa)
-#endif
 
 namespace zeropoint {
 

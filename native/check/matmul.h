@@ -366,7 +366,7 @@ inline void check_float_stage(Report& report, bool quick) {
                 expect_bytes(candidate.check, bytes, want,
                              "function " + std::to_string(static_cast<int>(function)) + ", " + std::to_string(rows) +
                                  "x" + std::to_string(n) + "x" + std::to_string(k),
-                             [&](const MatmulOutput& y) { plan.run(c.input(), rows, y); });
+                             [&, rows = rows](const MatmulOutput& y) { plan.run(c.input(), rows, y); });
             }
         }
     set_num_threads(before);

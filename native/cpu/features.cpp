@@ -233,6 +233,10 @@ CpuFeatures detect() {
     f.brand = "64-bit ARM";
     decide(f, feature::neon, "");
     detect_arm(f);
+#elif defined(__wasm__)
+    f.architecture = "wasm32";
+    f.brand = "WebAssembly";
+    decide(f, feature::simd128, "");
 #else
     f.architecture = "other";
 #endif

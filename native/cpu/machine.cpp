@@ -69,9 +69,13 @@ std::vector<int> allowed_cpus() {
         for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
             if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
 #endif
+#if defined(__EMSCRIPTEN__) && !defined(__EMSCRIPTEN_PTHREADS__)
+    const unsigned count = 1;  // however many the machine has
+#else
+    const unsigned count = std::max(1u, std::thread::hardware_concurrency());
+#endif
     if (cpus.empty())
-        for (unsigned cpu = 0; cpu < std::max(1u, std::thread::hardware_concurrency()); ++cpu)
-            cpus.push_back(static_cast<int>(cpu));
+        for (unsigned cpu = 0; cpu < count; ++cpu) cpus.push_back(static_cast<int>(cpu));
     return cpus;
 }
 
@@ -130,7 +134,15 @@ Machine read_machine(const std::string& root, const std::vector<int>& allowed, M
 }
 
 const Machine& machine() {
+#if defined(__linux__)
     static const Machine found = read_machine("/sys/devices/system/cpu", allowed_cpus(), from_cpuid());
+#else
+    static const Machine found = [] {
+        Machine m = from_cpuid();
+        m.cpus = m.cores = static_cast<int>(allowed_cpus().size());
+        return m;
+    }();
+#endif
     return found;
 }
 

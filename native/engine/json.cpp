@@ -1,5 +1,7 @@
 #include "engine/json.h"
 
+#include "cpu/decimal.h"
+
 #include "engine/tensor.h"
 
 #include <algorithm>
@@ -253,8 +255,7 @@ private:
             return {integer};
         }
         double real = 0;
-        if (std::from_chars(first, last, real).ec != std::errc() || !std::isfinite(real))
-            fail("a number is out of range");
+        if (!read_decimal(first, last, real)) fail("a number is out of range");
         return {real};
     }
 

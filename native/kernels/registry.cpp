@@ -1,23 +1,13 @@
 #include "kernels/registry.h"
 
+#include "kernels/architectures.h"
+
 #include <array>
 #include <cstring>
 #include <iterator>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
-
-// The lines of the lists that are for another architecture vanish.
-#if defined(__x86_64__)
-#define X86_KERNEL KERNEL
-#else
-#define X86_KERNEL(operation, isa)
-#endif
-#if defined(__aarch64__)
-#define ARM_KERNEL KERNEL
-#else
-#define ARM_KERNEL(operation, isa)
-#endif
 
 namespace zeropoint {
 

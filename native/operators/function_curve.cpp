@@ -1,5 +1,6 @@
 #include "operators/function_curve.h"
 
+#include "kernels/fused.h"
 #include "kernels/registry.h"
 
 #include <algorithm>
@@ -36,15 +37,15 @@ std::vector<double> values_of(FloatFunction function, const std::vector<float>& 
 
 // The part of x, as vector code finds it: one rounding, to an integer.
 float place_of(const FunctionCurve& curve, float x) {
-    return std::fma(std::fmin(x, curve.last), curve.rate, FunctionCurve::kMagic) - FunctionCurve::kMagic;
+    return fused(std::fmin(x, curve.last), curve.rate, FunctionCurve::kMagic) - FunctionCurve::kMagic;
 }
 
 // As vector code computes it.
 float curve_at(const FunctionCurve& curve, float x) {
-    const float place = place_of(curve, x), r = std::fma(x, curve.rate, -place);
+    const float place = place_of(curve, x), r = fused(x, curve.rate, -place);
     const size_t part = static_cast<size_t>(static_cast<int>(place) & (kParts - 1));
     float y = curve.term[kTerms - 1][part];
-    for (size_t k = kTerms - 1; k-- > 0;) y = std::fma(y, r, curve.term[k][part]);
+    for (size_t k = kTerms - 1; k-- > 0;) y = fused(y, r, curve.term[k][part]);
     return y;
 }
 

@@ -1,3 +1,4 @@
+#include "kernels/fused.h"
 #include "operators/layers.h"
 
 #include "cpu/threads.h"
@@ -211,7 +212,7 @@ void LinearLayer::run_fused(const LinearPlan& plan, const LayerInput& x, int64_t
         for (int64_t r = begin; r < end; ++r) {
             float* row = static_cast<float*>(y.y) + r * n;
             for (int64_t i = 0; i < n; ++i) {
-                float v = std::fma(row[i], a.multiplier[a.multipliers == 1 ? 0 : i], a.bias[i]);
+                float v = fused(row[i], a.multiplier[a.multipliers == 1 ? 0 : i], a.bias[i]);
                 v = v < 0 ? v * y.slope : v;
                 row[i] = v < y.low ? y.low : v > y.high ? y.high : v;
             }

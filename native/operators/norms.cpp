@@ -3,6 +3,7 @@
 #include "cpu/machine.h"
 #include "cpu/memory.h"
 #include "cpu/threads.h"
+#include "kernels/fused.h"
 #include "kernels/registry.h"
 #include "operators/scratch.h"
 
@@ -93,7 +94,7 @@ struct Standard {
 
 Standard standard_of(int64_t sum, int64_t squares, int64_t n, float scale, float eps) {
     const float count = static_cast<float>(n), mean = static_cast<float>(sum) / count;
-    const float spread = std::fma(-mean, mean, static_cast<float>(squares) / count);
+    const float spread = fused(-mean, mean, static_cast<float>(squares) / count);
     const float var = spread > 0.0f ? spread : 0.0f;
     return {mean, scale / std::sqrt(var * scale * scale + eps)};
 }
@@ -415,7 +416,7 @@ double single_mean(const NormTensor& t, int64_t image, int64_t column, int64_t r
     const int64_t together = length >= 8 ? 32 : 4;
     const float sum = column < length / together * together ? cascade_sum(rows, at) : lone_sum(rows, at);
     const float mean = sum / static_cast<float>(rows);
-    return rne(static_cast<double>(std::fma(mean, 1.0f / t.scale, static_cast<float>(t.zero_point))));
+    return rne(static_cast<double>(fused(mean, 1.0f / t.scale, static_cast<float>(t.zero_point))));
 }
 
 }  // namespace

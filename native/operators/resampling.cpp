@@ -1,6 +1,7 @@
 #include "operators/resampling.h"
 
 #include "cpu/memory.h"
+#include "kernels/fused.h"
 #include "kernels/registry.h"
 #include "operators/rows.h"
 
@@ -26,7 +27,7 @@ std::vector<Tap> taps_of(int64_t in, int64_t out, double scale, const BilinearRu
         float at = step * static_cast<float>(o);
         if (!rule.align_corners) {
             const float middle = static_cast<float>(o) + 0.5f;
-            at = std::max(0.0f, rule.fused ? std::fma(step, middle, -0.5f) : step * middle - 0.5f);
+            at = std::max(0.0f, rule.fused ? fused(step, middle, -0.5f) : step * middle - 0.5f);
         }
         Tap& tap = taps[static_cast<size_t>(o)];
         tap.first = std::min(static_cast<int64_t>(at), in - 1);

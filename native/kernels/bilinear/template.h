@@ -1,6 +1,7 @@
 // bilinear for any vector type V of simd/. Rows of t are kept: with a scale of 2 each serves four rows of the output.
 #pragma once
 
+#include "kernels/fused.h"
 #include "kernels/bilinear/bilinear.h"
 
 #include <limits>
@@ -17,7 +18,7 @@ struct Bilinear {
         return kFused ? V::fma(w1, x1, first) : V::add(first, V::mul(w1, x1));
     }
     static float mix(float w0, float x0, float w1, float x1) {
-        return kFused ? __builtin_fmaf(w1, x1, w0 * x0) : w0 * x0 + w1 * x1;
+        return kFused ? fused(w1, x1, w0 * x0) : w0 * x0 + w1 * x1;
     }
 
     // t of one input row.

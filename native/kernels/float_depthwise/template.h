@@ -1,6 +1,7 @@
 // float_depthwise for any vector type V of simd/.
 #pragma once
 
+#include "kernels/fused.h"
 #include "kernels/float_depthwise/float_depthwise.h"
 
 #include <cmath>
@@ -35,7 +36,7 @@ void float_depthwise_with(const FloatDepthwiseArgs& a, int64_t begin, int64_t en
         for (int64_t output = begin; output < end; ++output) {
             const float* x = a.x + output * a.x_step + c;
             float sum = a.bias != nullptr ? a.bias[c] : 0.0f;
-            for (int64_t t = 0; t < a.taps; ++t) sum = std::fma(x[a.x_taps[t]], a.w[a.w_taps[t] + c], sum);
+            for (int64_t t = 0; t < a.taps; ++t) sum = fused(x[a.x_taps[t]], a.w[a.w_taps[t] + c], sum);
             a.y[output * a.y_step + c] = sum;
         }
 }

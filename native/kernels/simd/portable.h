@@ -1,6 +1,18 @@
 // Vectors without intrinsics: eight lanes in an array, for any compiler and CPU; what every other ISA must agree with.
+// A build for WebAssembly needs its vectors as a whole, so they are what is portable there.
 #pragma once
 
+#if defined(__wasm__)
+#include "kernels/simd/simd128.h"
+
+namespace zeropoint {
+namespace {
+using Portable = Simd128;
+}
+}  // namespace zeropoint
+#else
+
+#include "kernels/fused.h"
 #include "kernels/half.h"
 
 #include <cstdint>
@@ -62,7 +74,7 @@ struct Portable {
         return each<F, float>([&](int i) { return a.v[i] / b.v[i]; });
     }
     static F fma(F a, F b, F c) {
-        return each<F, float>([&](int i) { return __builtin_fmaf(a.v[i], b.v[i], c.v[i]); });
+        return each<F, float>([&](int i) { return zeropoint::fused(a.v[i], b.v[i], c.v[i]); });
     }
     static D add(D a, D b) {
         return each<D, double>([&](int i) { return a.v[i] + b.v[i]; });
@@ -218,6 +230,15 @@ struct Portable {
             return r;
         });
     }
+    // To each lane the products of two int16, the halves of `pair`, with two of w. Wraps.
+    static I add_pairs(I sum, int32_t pair, const int16_t* w) {
+        int16_t x[2];
+        std::memcpy(x, &pair, sizeof x);
+        return each<I, int32_t>([&](int i) {
+            return static_cast<int32_t>(static_cast<uint32_t>(sum.v[i]) + static_cast<uint32_t>(x[0] * w[2 * i]) +
+                                        static_cast<uint32_t>(x[1] * w[2 * i + 1]));
+        });
+    }
     // 2^n for n in -126 .. 127; for other n no number in particular.
     static F power_of_two(I n) {
         return each<F, float>([&](int i) {
@@ -342,3 +363,5 @@ struct Portable {
 
 }  // namespace
 }  // namespace zeropoint
+
+#endif

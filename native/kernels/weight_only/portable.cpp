@@ -9,13 +9,14 @@ struct Weights {
 
     static int place(int n) { return n; }
     static Portable::F load(const float* w) { return Portable::load(w); }
-    static Portable::F load(const uint16_t* w) {
-        return Portable::each<Portable::F, float>([&](int i) { return half_to_float(w[i]); });
-    }
+    static Portable::F load(const uint16_t* w) { return Portable::load_half(w); }
     template <class Use, class Value>
     static void each(int input, const Use& use, const Value& value) {
-        for (int v = 0; v < kWeightPanel / Portable::W; ++v)
-            use(input, v, Portable::each<Portable::F, float>([&](int i) { return value(v * Portable::W + i); }));
+        for (int v = 0; v < kWeightPanel / Portable::W; ++v) {
+            float lanes[Portable::W];
+            for (int i = 0; i < Portable::W; ++i) lanes[i] = value(v * Portable::W + i);
+            use(input, v, Portable::load(lanes));
+        }
     }
     template <class Use>
     static void bytes(const uint8_t* p, const Use& use) {
