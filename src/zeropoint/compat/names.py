@@ -15,7 +15,6 @@ FX = "internal to torch.ao's FX mode; zeropoint.fx creates the same graphs"
 INSIDE = "internal helper of a torch.ao module; the module itself is supported"
 BACKEND = "internal to torch.ao's backends; zeropoint.fx generates backends from zeropoint.operators"
 EQUALIZE = "internal to equalize; use the weight and the bias of the layer"
-ON_DEVICE = "quantizes on the device, with passes of torch._C; use quantize_dynamic_jit before deployment"
 NOT_OLD = "not part of the deprecated stack: PyTorch keeps it"
 REFUSED = "PyTorch rejects it too; load models that call it with zeropoint.compat.load_script and save them again"
 PACKED_BY_FBGEMM = "exposes FBGEMM's packed weights; use quantize_dynamic or zeropoint.qfunctions.linear_prepack"
@@ -300,7 +299,7 @@ MODULES = {
         "zeropoint.compat.script_mode_names": (
             "_check_forward_method _check_is_script_module _convert_jit _prepare_jit _quantize_jit"
         ),
-        ON_DEVICE: (
+        "zeropoint.compat.on_device": (
             "_convert_ondevice_dynamic_jit _convert_ondevice_jit _prepare_ondevice_dynamic_jit _prepare_ondevice_jit"
             " _quantize_ondevice_dynamic_jit _quantize_ondevice_dynamic_jit_impl"
         ),
