@@ -89,8 +89,8 @@ class OperandError(ValueError, RuntimeError):
 def require_zero_point_inside(op: str, zero_point: int, qmin: int, qmax: int) -> None:
     if not qmin <= zero_point <= qmax:
         raise OperandError(
-            f"{op}: `zero_point` must be between `quant_min` and `quant_max`: zero_point {zero_point} is outside"
-            f" {qmin}..{qmax}"
+            f"{op}: `zero_point` must be between `quant_min` and `quant_max`: zero_point {zero_point} is not"
+            f" between quant_min {qmin} and quant_max {qmax}"
         )
 
 
