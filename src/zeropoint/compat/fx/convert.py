@@ -40,6 +40,7 @@ from zeropoint.compat.fx.targets import (
     half_dequantize,
     reduces_range,
 )
+from zeropoint.context import CONTEXT
 from zeropoint.eager.convert import remove_observers
 from zeropoint.nn import quantizable
 from zeropoint.nn.intrinsic import FusedModule
@@ -309,7 +310,8 @@ class _Conversion:
                 observer = qconfig.weight()
                 if self.device is not None:
                     observer.to(self.device)
-            if trained is None or not has_observed(observer):
+            again = CONTEXT.asks_observers_again and not self.is_decomposed
+            if trained is None or again or not has_observed(observer):
                 observer(weight)
             return get_qparam_dict(observer)
 
