@@ -11,6 +11,7 @@ import torch.ao.quantization
 from torch import Tensor, nn
 
 from bench.timing import CALL, Row
+from zeropoint.context import CONTEXT
 from zeropoint.demo_digits import CHAINS, OURS, Cnn, Library
 
 THEIRS = Library("torch.ao", torch.ao.quantization, torch.ao.nn.quantized)
@@ -84,6 +85,55 @@ def rows() -> Iterator[Row]:
     for batch in BATCHES:
         mine, peer = (side.quantization.quantize_dynamic(lstm) for side in (OURS, THEIRS))
         yield _row("LSTM 3 layers 256 and linear", batch, mine, peer, torch.randn(batch, 40, 256))
+    yield from _dynamic()
+
+
+FEW = 16  # tokens: with more, both sides spend their time in float operators and products that leave little room
+# Shapes of pocket-tts, Whisper and BERT, in fewer layers: (name, layers, width, heads, inner width, tokens).
+TRANSFORMERS = (
+    ("pocket-tts-like step, 6 layers 1024", 6, 1024, 16, 4096, 1),
+    ("Whisper-like step, 4 layers 384", 4, 384, 6, 1536, 1),
+    ("Whisper-like encoder, 4 layers 384, 300 frames", 4, 384, 6, 1536, 300),
+    ("BERT-like, 4 layers 384, 128 tokens", 4, 384, 12, 1536, 128),
+    ("BERT-like, 2 layers 768, 16 tokens", 2, 768, 12, 3072, 16),
+)
+
+
+def _dynamic() -> Iterator[Row]:
+    """Transformers with dynamic linear layers, which round their inputs to 7 bits on both sides, as old code has it."""
+    for name, layers, width, heads, inner, tokens in TRANSFORMERS:
+        torch.manual_seed(0)
+        model = nn.Sequential(*(_Layer(width, heads, inner) for _ in range(layers))).eval()
+        x = torch.randn(1, tokens, width)
+        as_in_compat = CONTEXT.reduces_range
+        CONTEXT.reduces_range = True
+        try:
+            mine, peer = (side.quantization.quantize_dynamic(model) for side in (OURS, THEIRS))
+        finally:
+            CONTEXT.reduces_range = as_in_compat
+        yield _row(f"dynamic {name}", 1, mine, peer, x, asked=ASKED if tokens <= FEW else 1.0)
+
+
+class _Layer(nn.Module):
+    """A layer of a transformer, in plain modules."""
+
+    def __init__(self, width: int, heads: int, inner: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.view(x.shape[0], x.shape[1], self.heads, -1).transpose(1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm1(x)
+        mixed = nn.functional.scaled_dot_product_attention(
+            self.split(self.q(y)), self.split(self.k(y)), self.split(self.v(y))
+        )
+        x = x + self.out(mixed.transpose(1, 2).reshape(x.shape))
+        return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
 
 
 class StaticLstm(nn.Module):
@@ -126,7 +176,7 @@ def _static(make: Callable[[Library], nn.Module], chains: Any, x: Tensor) -> lis
     return converted
 
 
-def _row(name: str, batch: int, mine: nn.Module, peer: nn.Module, x: Tensor) -> Row:
+def _row(name: str, batch: int, mine: nn.Module, peer: nn.Module, x: Tensor, asked: float = ASKED) -> Row:
     ours: CALL = torch.inference_mode()(lambda: mine(x))
     peers = {"torch": torch.inference_mode()(lambda: peer(x))}
-    return Row(f"{name}, batch {batch}", ours, peers, {"torch": ASKED}, alike=name)
+    return Row(f"{name}, batch {batch}", ours, peers, {"torch": asked}, alike=name)

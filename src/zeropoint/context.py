@@ -28,6 +28,10 @@ class Context:
             changes it.
         refuses_unquantizable: whether a function that quantized tensors cannot go through raises in models that are
             calibrated or trained; else it warns, and what follows is float. `compat` changes it.
+        scripts_only_linear: whether dynamic quantization of TorchScript leaves all layers but linear ones and
+            embeddings in float, as torch.ao's does; `compat` changes it.
+        asks_observers_again: whether the conversion of trained layers takes scales from the observers, as torch.ao
+            does, and not those that the fake quantization ran with; weights are observed once more. `compat` sets it.
         moves_values: whether the results of a function, by the name that Python calls, are values that it was given:
             then they need not be computed on integers to be known. From the records of operators.
         converted_graph: a model that torch.ao's FX graph mode has converted, as torch.export takes it, or None; from
@@ -42,6 +46,8 @@ class Context:
     rounding_of_values: Callable[[], str] | None = None
     reduces_range: bool = False
     refuses_unquantizable: bool = True
+    scripts_only_linear: bool = False
+    asks_observers_again: bool = False
     moves_values: Callable[[str], bool] = lambda name: False
     converted_graph: Callable[[Any], fx.GraphModule | None] = lambda model: None
     torch_classes: Mapping[str, type] = field(default_factory=dict)

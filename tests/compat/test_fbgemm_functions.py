@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import zeropoint
+import zeropoint.compat
 from zeropoint import qfunctions
 from zeropoint.compat import fbgemm
 
@@ -92,3 +93,47 @@ def test_packed_weights_tell_their_state_as_those_of_torch_ao() -> None:
         values = [t.dequantize().tolist() for t in (states[0][0], states[1][0], *inner)]
         found[side.ops] = values, [s[1].tolist() for s in states[:2]], kinds
     assert found[qfunctions] == found[torch.ops.quantized]
+
+
+def test_wrapped_linear_layers_are_those_of_the_parts(installed: None) -> None:
+    x, weight, bias = random(3, 10), random(6, 10, seed=1), random(6, seed=2)
+    x_qparams = torch.tensor(0.05), torch.tensor(7)
+    w_qparams = torch.tensor(0.02), torch.tensor(-3)
+    y_qparams = torch.tensor(0.1), torch.tensor(60)
+    ops = torch.ops._quantized
+    now = ops.wrapped_quantized_linear(x, *x_qparams, weight, *w_qparams, bias, *y_qparams, 6)
+    packed = ops._wrapped_linear_prepack(weight, *w_qparams, bias)
+    assert torch.equal(ops._wrapped_quantized_linear_prepacked(x, *x_qparams, packed, *y_qparams, 6), now)
+    qx = zeropoint.quantize_per_tensor(x, *x_qparams, zeropoint.quint8)
+    qw = zeropoint.quantize_per_tensor(weight, *w_qparams, zeropoint.qint8)
+    expected = torch.ops.quantized.linear(qx, torch.ops.quantized.linear_prepack(qw, bias), *y_qparams)
+    assert torch.equal(now, expected.dequantize())
+    with pytest.raises(ValueError, match="out_channel is 5, the weight has 6"):
+        ops._wrapped_quantized_linear_prepacked(x, *x_qparams, packed, *y_qparams, 5)
+    with pytest.raises(ValueError, match="are no weight of"):
+        ops._wrapped_quantized_linear_prepacked(x, *x_qparams, packed[:-1], *y_qparams, 6)
+
+
+@pytest.mark.parametrize("bias", [None, random(6, seed=2)], ids=["no bias", "bias"])
+def test_wrapped_float16_weights_compute_in_float32_and_have_shapes_for_compilers(
+    installed: None, bias: Tensor | None
+) -> None:
+    x, weight, ops = random(3, 10), random(6, 10, seed=1), torch.ops._quantized
+    packed = ops.wrapped_fbgemm_pack_gemm_matrix_fp16(weight)
+    expected = torch.nn.functional.linear(x, weight.half().float(), bias)
+    torch.testing.assert_close(ops.wrapped_fbgemm_linear_fp16_weight(x, packed, bias, 6), expected)
+    unpacked = torch.ops.quantized.linear_dynamic_fp16_unpacked_weight
+    torch.testing.assert_close(unpacked.default(x, weight, bias), expected)
+    assert unpacked.default(x.to("meta"), weight.to("meta"), None).shape == expected.shape
+    assert ops.wrapped_fbgemm_pack_gemm_matrix_fp16(weight.to("meta")).shape == packed.shape
+
+
+def test_private_operators_are_pytorchs_again_after_uninstall() -> None:
+    weight = random(2, 3)
+    was = torch.ops.aten._saturate_weight_to_fp16(weight * 1e6)
+    zeropoint.compat.install()
+    assert torch.equal(torch.ops.aten._saturate_weight_to_fp16(weight * 1e6), was)
+    shape = torch.ops._quantized.wrapped_fbgemm_pack_gemm_matrix_fp16(weight).shape
+    zeropoint.compat.uninstall()
+    assert shape == (2, 3)
+    assert torch.ops._quantized.wrapped_fbgemm_pack_gemm_matrix_fp16(weight).shape != (2, 3)

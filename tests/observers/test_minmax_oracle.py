@@ -444,11 +444,14 @@ def test_scripted_observers_equal_eager_ones_and_survive_a_file(kind, dtype):
         eager = kind(dtype=dtype, **options)
         scripted = torch.jit.script(kind(dtype=dtype, **options))
         assert_same_qparams(eager, scripted)  # before data
+        empty = reloaded(scripted)
         for seed in range(2):
             x = torch.randn(3, 4, generator=generator(seed)) * (seed + 1)
             assert torch.equal(scripted(x), eager(x))
         loaded = reloaded(scripted)
-        for other in (scripted, loaded):
+        for seed in range(2):
+            empty(torch.randn(3, 4, generator=generator(seed)) * (seed + 1))
+        for other in (scripted, loaded, empty):
             assert_same_state(eager, other)
             assert_same_qparams(eager, other)
         x = torch.randn(3, 4, generator=generator(9)) * 9

@@ -66,11 +66,13 @@ def _replace_the_rest(changes: Changes) -> None:
     from zeropoint.compat.operators import replace_operators
     from zeropoint.compat.reference import replace_reference_operators
     from zeropoint.compat.script_files import replace_script_loading, replace_script_saving
+    from zeropoint.compat.script_passes import replace_passes
     from zeropoint.compat.scripted import teach_packed_weights
     from zeropoint.compat.torch_backends import adapt_surroundings
 
     teach_packed_weights(changes)
     replace_operators(changes)
+    replace_passes(changes)
     replace_reference_operators(changes)
     adapt_surroundings(changes)
     replace_loading(changes)

@@ -12,7 +12,12 @@ import torch
 from torch import Tensor
 
 from zeropoint.ops import layers
-from zeropoint.tensor.create import quantize_per_tensor_dynamic
+from zeropoint.qfunctions.packed import linear, linear_prepack
+from zeropoint.tensor.create import (
+    make_per_tensor_quantized_tensor,
+    quantize_per_tensor,
+    quantize_per_tensor_dynamic,
+)
 
 
 def fbgemm_pack_gemm_matrix_fp16(input: Tensor) -> Tensor:
@@ -79,6 +84,79 @@ def fbgemm_linear_int8_weight(
     _require_packed("fbgemm_linear_int8_weight", packed, torch.int8, "fbgemm_pack_quantized_matrix")
     scale, zero_point = torch.tensor([float(weight_scale)]), torch.tensor([int(weight_zero_point)])
     return torch.ops.zeropoint.linear_dynamic(input, packed, scale, zero_point, bias)
+
+
+def wrapped_fbgemm_linear_fp16_weight(X: Tensor, W: Tensor, B: Tensor | None, out_channel: int) -> Tensor:
+    """`fbgemm_linear_fp16_weight`, which also is told how many results a row has."""
+    _require_outputs("wrapped_fbgemm_linear_fp16_weight", W.shape[0], out_channel)
+    return fbgemm_linear_fp16_weight(X, W, B)
+
+
+def _wrapped_linear_prepack(W: Tensor, W_scale: Tensor, W_zero_point: Tensor, B: Tensor) -> Tensor:
+    """A weight in qint8 with its bias, in one tensor of bytes.
+
+    Example:
+        >>> _wrapped_linear_prepack(torch.ones(1, 2), torch.tensor(0.5), torch.tensor(0), torch.zeros(1)).tolist()[-2:]
+        [2, 2]
+    """
+    q: Any = quantize_per_tensor(W, W_scale, W_zero_point, "qint8")
+    outputs, inputs = q.shape
+    numbers = torch.tensor([outputs, inputs, q.q_zero_point()])
+    scale = torch.tensor([q.q_scale()], dtype=torch.float64)
+    parts = numbers, scale, B.detach().to(torch.float32), q._data
+    return torch.cat([part.contiguous().flatten().view(torch.uint8) for part in parts])
+
+
+_HEADER = 32  # bytes: three int64 and a float64
+
+
+def _wrapped_quantized_linear_prepacked(
+    X: Tensor,
+    X_scale: Tensor,
+    X_zero_point: Tensor,
+    W_prepack: Tensor,
+    output_scale: Tensor,
+    output_zero_point: Tensor,
+    out_channel: int,
+) -> Tensor:
+    """A linear layer on floats that are quantized to quint8, and back: its weight is of `_wrapped_linear_prepack`."""
+    op = "_wrapped_quantized_linear_prepacked"
+    _require_packed(op, W_prepack, torch.uint8, "_wrapped_linear_prepack")
+    outputs, inputs, zero_point = W_prepack[: _HEADER - 8].view(torch.int64).tolist()
+    if W_prepack.numel() != _HEADER + 4 * outputs + outputs * inputs:
+        raise ValueError(f"torch.{op}: {W_prepack.numel()} bytes are no weight of torch._wrapped_linear_prepack")
+    _require_outputs(op, outputs, out_channel)
+    values = W_prepack[_HEADER + 4 * outputs :].view(torch.int8).reshape(outputs, inputs)
+    weight = make_per_tensor_quantized_tensor(
+        values, W_prepack[_HEADER - 8 : _HEADER].view(torch.float64).item(), zero_point
+    )
+    bias = W_prepack[_HEADER : _HEADER + 4 * outputs].view(torch.float32)
+    x: Any = quantize_per_tensor(X, X_scale, X_zero_point, "quint8")
+    return linear(x, linear_prepack(weight, bias), output_scale, output_zero_point).dequantize()
+
+
+def wrapped_quantized_linear(
+    X: Tensor,
+    X_scale: Tensor,
+    X_zero_point: Tensor,
+    W: Tensor,
+    W_scale: Tensor,
+    W_zero_point: Tensor,
+    B: Tensor,
+    output_scale: Tensor,
+    output_zero_point: Tensor,
+    out_channel: int,
+) -> Tensor:
+    """A linear layer on floats, all of which are quantized, and back."""
+    packed = _wrapped_linear_prepack(W, W_scale, W_zero_point, B)
+    return _wrapped_quantized_linear_prepacked(
+        X, X_scale, X_zero_point, packed, output_scale, output_zero_point, out_channel
+    )
+
+
+def _require_outputs(op: str, outputs: int, out_channel: int) -> None:
+    if outputs != out_channel:
+        raise ValueError(f"torch.{op}: out_channel is {out_channel}, the weight has {outputs}")
 
 
 def _require_packed(op: str, packed: Tensor, dtype: torch.dtype, made_by: str) -> None:

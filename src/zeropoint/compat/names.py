@@ -15,10 +15,8 @@ FX = "internal to torch.ao's FX mode; zeropoint.fx creates the same graphs"
 INSIDE = "internal helper of a torch.ao module; the module itself is supported"
 BACKEND = "internal to torch.ao's backends; zeropoint.fx generates backends from zeropoint.operators"
 EQUALIZE = "internal to equalize; use the weight and the bias of the layer"
-ON_DEVICE = "quantizes on the device, with passes of torch._C; use quantize_dynamic_jit before deployment"
 NOT_OLD = "not part of the deprecated stack: PyTorch keeps it"
 REFUSED = "PyTorch rejects it too; load models that call it with zeropoint.compat.load_script and save them again"
-PACKED_BY_FBGEMM = "exposes FBGEMM's packed weights; use quantize_dynamic or zeropoint.qfunctions.linear_prepack"
 
 # ------------------------------------------------------------------------------------------------------------ modules
 
@@ -300,7 +298,7 @@ MODULES = {
         "zeropoint.compat.script_mode_names": (
             "_check_forward_method _check_is_script_module _convert_jit _prepare_jit _quantize_jit"
         ),
-        ON_DEVICE: (
+        "zeropoint.compat.on_device": (
             "_convert_ondevice_dynamic_jit _convert_ondevice_jit _prepare_ondevice_dynamic_jit _prepare_ondevice_jit"
             " _quantize_ondevice_dynamic_jit _quantize_ondevice_dynamic_jit_impl"
         ),
@@ -627,9 +625,8 @@ FUNCTIONS = {
         " fbgemm_linear_int8_weight fbgemm_linear_int8_weight_fp32_activation=fbgemm_linear_int8_weight"
         " fbgemm_linear_quantize_weight fbgemm_pack_gemm_matrix_fp16"
         " fbgemm_pack_quantized_matrix quantized_gru_cell quantized_lstm_cell quantized_rnn_relu_cell"
-        " quantized_rnn_tanh_cell"
+        " quantized_rnn_tanh_cell _wrapped_linear_prepack _wrapped_quantized_linear_prepacked"
     ),
-    PACKED_BY_FBGEMM: "_wrapped_quantized_linear_prepacked",
     INSIDE: "_fused_moving_avg_obs_fq_helper _fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
 }
 
@@ -645,6 +642,31 @@ METHODS = (
     "dequantize int_repr is_quantized q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale"
     " q_zero_point qscheme"
 )
+
+# Operators on plain tensors that PyTorch keeps for itself, with their signatures: they are ours while compat is there.
+PRIVATE_OPERATORS = {
+    "_quantized::wrapped_fbgemm_pack_gemm_matrix_fp16(Tensor W) -> Tensor": (
+        "zeropoint.compat.fbgemm.fbgemm_pack_gemm_matrix_fp16"
+    ),
+    "_quantized::wrapped_fbgemm_linear_fp16_weight(Tensor X, Tensor W, Tensor B, int out_channel) -> Tensor": (
+        "zeropoint.compat.fbgemm.wrapped_fbgemm_linear_fp16_weight"
+    ),
+    "_quantized::wrapped_quantized_linear(Tensor X, Tensor X_scale, Tensor X_zero_point, Tensor W, Tensor W_scale,"
+    " Tensor W_zero_point, Tensor B, Tensor output_scale, Tensor output_zero_point, int out_channel) -> Tensor Y": (
+        "zeropoint.compat.fbgemm.wrapped_quantized_linear"
+    ),
+    "_quantized::_wrapped_linear_prepack(Tensor W, Tensor W_scale, Tensor W_zero_point, Tensor B) -> Tensor": (
+        "zeropoint.compat.fbgemm._wrapped_linear_prepack"
+    ),
+    "_quantized::_wrapped_quantized_linear_prepacked(Tensor X, Tensor X_scale, Tensor X_zero_point, Tensor W_prepack,"
+    " Tensor output_scale, Tensor output_zero_point, int out_channel) -> Tensor Y": (
+        "zeropoint.compat.fbgemm._wrapped_quantized_linear_prepacked"
+    ),
+    "quantized::linear_dynamic_fp16_unpacked_weight(Tensor X, Tensor weight, Tensor? bias) -> Tensor Y": (
+        "zeropoint.compat.packed.linear_dynamic_fp16_unpacked_weight"
+    ),
+    "aten::_saturate_weight_to_fp16(Tensor weight) -> Tensor": "zeropoint.saturate_weight_to_fp16",
+}
 
 OPERATORS = {
     "zeropoint.qfunctions": (

@@ -169,12 +169,46 @@ def _decomposed(changes: Changes) -> None:
         override_kernel(library, "convert_element_type.no_fuse", _convert_element_type, key)
 
 
+def _private(changes: Changes) -> None:
+    """Our kernels for operators on plain tensors that PyTorch keeps for itself."""
+    known = set(torch._C._dispatch_get_all_op_names())
+    libraries: dict[str, torch.library.Library] = {}
+    for schema, path in names.PRIVATE_OPERATORS.items():
+        namespace, rest = schema.split("::")
+        name = rest.split("(")[0]
+        if namespace not in libraries:
+            libraries[namespace] = torch.library.Library(namespace, "FRAGMENT")
+            changes.later(libraries[namespace]._destroy)
+        library = libraries[namespace]
+        if f"{namespace}::{name}" not in known:
+            library.define(rest)
+        override_kernel(library, name, _called_when_used(path), "CPU")
+        if name in _SHAPES:
+            override_kernel(library, name, _SHAPES[name], "Meta")
+
+
+# What compilers have to know of their results.
+_SHAPES: dict[str, Any] = {
+    "wrapped_fbgemm_pack_gemm_matrix_fp16": lambda W: torch.empty_like(W, dtype=torch.float16),
+    "wrapped_fbgemm_linear_fp16_weight": lambda X, W, B, out_channel: X.new_empty((*X.shape[:-1], out_channel)),
+    "linear_dynamic_fp16_unpacked_weight": lambda X, weight, bias: X.new_empty((*X.shape[:-1], weight.shape[0])),
+}
+
+
+def _called_when_used(path: str) -> Any:
+    def kernel(*args: Any) -> Any:
+        return resolve(path)(*args)
+
+    return kernel
+
+
 def replace_operators(changes: Changes) -> None:
     """Put our operators under the old names."""
     theirs = getattr(torch.ops, NAMESPACE)
     changes.attribute(torch.ops, NAMESPACE, Namespace(theirs))
     _teach_qtensor(changes, theirs)
     _decomposed(changes)
+    _private(changes)
     _name_in_graphs(changes)
 
 

@@ -19,6 +19,7 @@ from zeropoint.compat import script, scripted
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.objects import PREFIX
 from zeropoint.compat.old_files import StoredTensor, built, storage_id
+from zeropoint.compat.on_device_operators import PLAN
 from zeropoint.compat.packed_versions import conv_state, current_code
 from zeropoint.compat.pickle_records import (
     Persistent,
@@ -188,6 +189,8 @@ def _with_our_classes(text: str) -> str:
 
 
 def _code(code: str, path: str) -> str:
+    if PLAN in code:  # it calls our overloads of the old operators
+        return code
     code = current_code(code, path, lambda kind: f"{_OURS}.{kind}PackedParams")
     code = _with_our_classes(code)
     code = _OPERATOR.sub(_operator, code)

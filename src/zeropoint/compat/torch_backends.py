@@ -96,6 +96,8 @@ def adapt_surroundings(changes: Changes) -> None:
     changes.attribute(CONTEXT, "rounding_of_layer", _rounding_of_engine)
     changes.attribute(CONTEXT, "rounding_of_values", _rounding_of_values)
     changes.attribute(CONTEXT, "reduces_range", True)
+    changes.attribute(CONTEXT, "asks_observers_again", True)
+    changes.attribute(CONTEXT, "scripts_only_linear", True)
     changes.attribute(CONTEXT, "refuses_unquantizable", False)  # PyTorch prepares and trains such models
     if not hasattr(torch.backends, "quantized"):
         engine = _Engine("torch.backends.quantized")

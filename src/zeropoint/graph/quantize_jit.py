@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from zeropoint.context import CONTEXT
 from zeropoint.described import described
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.frontends.script import saved_plan
@@ -107,6 +108,8 @@ def _prepare(model: Any, qconfigs: Mapping[str, Any], name: str, dynamic: bool =
         write(view)
         view = view_of(module, method)
         choices = plan(view, mapping, alone=True, join=join)
+        if dynamic and CONTEXT.scripts_only_linear:
+            choices = {node: _linear_or_float(choice) for node, choice in choices.items()}
         plans[method] = _watch(view, choices, observers)
         unmark(graph)
         summarized += [(choice, plans[method][node.name]) for node, choice in choices.items()]
@@ -114,6 +117,14 @@ def _prepare(model: Any, qconfigs: Mapping[str, Any], name: str, dynamic: bool =
     saved_plan.store(module, saved_plan.PLAN, {"methods": plans, "observers": observers, "notes": notes})
     saved_plan.store_summary(module, summarized, notes)
     return module
+
+
+def _linear_or_float(choice: Choice) -> Choice:
+    if choice.precision not in (Precision.DYNAMIC, Precision.HALF) or choice.operator.name == "linear":
+        return choice
+    if choice.operator.name.startswith("embedding"):
+        return choice
+    return Choice(Precision.FLOAT, "torch.ao quantizes linear layers only in TorchScript", choice.operator)
 
 
 def _notes(qconfigs: Mapping[str, Any], mapping: QConfigMapping, unused: set[str]) -> list[str]:
@@ -146,7 +157,8 @@ def _watch(view: View, choices: dict[Any, Choice], observers: dict[str, Any]) ->
         _add(view.module, name, observer, observers)
         kept[node.name]["weight"] = name
         if choices[node].operator.weights == ("weight",):
-            call_observer(view, node.meta["script"], list(arguments(node)).index("weight"), name)
+            index = list(arguments(node)).index("weight")
+            call_observer(view.script, view.module, node.meta["script"], index, name)
     return kept
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "codegen",
     "copy_codegen",
     "decompositions",
+    "define",
     "expression",
     "float_type",
     "forward_of",
@@ -58,6 +59,7 @@ __all__ = [
     "leaves",
     "lint",
     "list_of_ints_type",
+    "list_of_tensors_type",
     "map_nodes",
     "map_values",
     "new_graph",
@@ -110,6 +112,11 @@ def submodules(module: Any) -> list[tuple[str, Any]]:
 def add_attribute(module: Any, name: str, kind: Any, value: Any) -> None:
     """Give a `torch._C.ScriptModule` an attribute of the type `kind`."""
     module._register_attribute(name, kind, value)
+
+
+def define(module: Any, source: str, names: dict[str, Any]) -> None:
+    """Give a `torch._C.ScriptModule` a method of this source, which may use `names`."""
+    module._define(_C.ConcreteModuleType.from_jit_type(module._type()), source, names.get)
 
 
 def freeze(module: Any, kept: list[str], interfaces: bool, parameters: bool) -> Any:
@@ -180,6 +187,10 @@ def string_type() -> Any:
 
 def list_of_ints_type() -> Any:
     return _C.ListType.ofInts()
+
+
+def list_of_tensors_type() -> Any:
+    return _C.ListType.ofTensors()
 
 
 # ---------------------------------------------------------------------------------------------------------- operators

@@ -211,8 +211,18 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
             )
         if self.min_val.numel() == 0:
             channels = x.size(self.ch_axis)
-            self.min_val.resize_(channels).fill_(float("inf"))
-            self.max_val.resize_(channels).fill_(float("-inf"))
+            self._resize(channels)
+            self.min_val.fill_(float("inf"))
+            self.max_val.fill_(float("-inf"))
+
+    def _resize(self, channels: int) -> None:
+        """In place; but the memory of scripted observers that were loaded cannot be resized."""
+        if torch.jit.is_scripting():
+            self.min_val = self.min_val.new_empty([channels])
+            self.max_val = self.max_val.new_empty([channels])
+        else:
+            self.min_val.resize_(channels)
+            self.max_val.resize_(channels)
 
     def forward(self, x_orig: Tensor) -> Tensor:
         x = x_orig.detach()
@@ -229,8 +239,7 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
     @torch.jit.export
     def reset_min_max_vals(self) -> None:
         """Reset the recorded ranges and the number of channels."""
-        self.min_val.resize_(0)
-        self.max_val.resize_(0)
+        self._resize(0)
 
     def merge(self, other: UniformQuantizationObserverBase) -> None:
         """Merge the ranges of `other` into this observer. The result is exact."""
@@ -245,8 +254,9 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
         if channels == 0:
             return False
         if self.min_val.numel() == 0:
-            self.min_val.resize_(channels).fill_(INF)
-            self.max_val.resize_(channels).fill_(-INF)
+            self._resize(channels)
+            self.min_val.fill_(INF)
+            self.max_val.fill_(-INF)
         elif self.min_val.numel() != channels:
             raise ValueError(f"cannot merge a range of {channels} channels into one of {self.min_val.numel()}")
         return True

@@ -82,9 +82,16 @@ def require_dims(op: str, x: torch.Tensor, least: int) -> None:
         raise ValueError(f"{op}: input must have at least {least} dimension(s), got shape {tuple(x.shape)}")
 
 
+class OperandError(ValueError, RuntimeError):
+    """An operand that an operator refuses. PyTorch's operators raise RuntimeError, which old code catches."""
+
+
 def require_zero_point_inside(op: str, zero_point: int, qmin: int, qmax: int) -> None:
     if not qmin <= zero_point <= qmax:
-        raise ValueError(f"{op}: zero_point {zero_point} must lie between quant_min {qmin} and quant_max {qmax}")
+        raise OperandError(
+            f"{op}: `zero_point` must be between `quant_min` and `quant_max`: zero_point {zero_point} is not"
+            f" between quant_min {qmin} and quant_max {qmax}"
+        )
 
 
 def require_no_trace(op: str) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from zeropoint import _native
 from zeropoint.numerics.affine import INTEGER_CODES
+from zeropoint.ops import checks
 from zeropoint.ops.library import Sizes, operator
 from zeropoint.ops.spatial import Layout, layout
 
@@ -22,7 +23,7 @@ def _nearest_layout(q: Tensor, output_size: Sizes) -> Layout:
     if q.dim() != spatial + 2:
         raise ValueError(f"upsample_nearest{spatial}d: input must have {spatial + 2} dimensions, got {tuple(q.shape)}")
     if 0 in (*q.shape[1:], *output_size):
-        raise ValueError(
+        raise checks.OperandError(
             f"upsample_nearest{spatial}d: neither the input {tuple(q.shape)} nor the output {tuple(output_size)} may be"
             " empty"
         )
@@ -65,7 +66,9 @@ def stored_nearest(q: Tensor, output_size: Sizes, scales: Sequence[float], exact
 
 def _placed(q: Tensor, output_size: Sizes) -> Layout:
     if q.dim() != 4 or q.shape[1] < 1 or q.shape[2] < 1 or q.shape[3] < 1:
-        raise ValueError(f"upsample_bilinear2d: input must be (N, C, H, W) and not empty, got shape {tuple(q.shape)}")
+        raise checks.OperandError(
+            f"upsample_bilinear2d: input must be (N, C, H, W) and not empty, got shape {tuple(q.shape)}"
+        )
     if len(output_size) != 2 or min(output_size) < 1:
         raise ValueError(f"upsample_bilinear2d: output_size must be two positive ints, got {list(output_size)}")
     return layout("upsample_bilinear2d", q, 2)

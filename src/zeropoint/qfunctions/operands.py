@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from zeropoint.numerics.dtypes import QuantizedDtype
+from zeropoint.ops.checks import OperandError
 from zeropoint.tensor.qtensor import QTensor, from_values
 from zeropoint.tensor.quantizer import PerTensorQuantizer
 from zeropoint.tensor.recording import is_recorded, is_watched
@@ -35,7 +36,10 @@ def activation(op: str, q: Any, name: str = "input", dtypes: tuple[str, ...] = B
         return torch.ops.zeropoint.int_repr(q), q.q_scale(), q.q_zero_point()
     quantizer = q._qparams.quantizer
     if type(quantizer) is not PerTensorQuantizer:
-        raise ValueError(f"{op}: {name} must be quantized per tensor, got {quantizer.scheme}")
+        raise OperandError(
+            f"{op}: {name} must be quantized per tensor, got {quantizer.scheme}; only per-tensor scales are supported"
+            f" by {op}"
+        )
     return q._data, quantizer.scale, quantizer.zero_point
 
 

@@ -5,6 +5,7 @@ See `zeropoint.ops.recurrent` for the formulas.
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -268,7 +269,7 @@ class RecurrentOperator:
             wanted = "float16" if dtype == torch.float16 else quantized_dtype(dtype).name
             got = "float16" if params[0].is_fp16 else qint8.name
             if wanted != got:
-                raise ValueError(f"{op}: dtype is {wanted}, but the params are {got}")
+                warnings.warn(f"{op}: dtype is {wanted}, but the params are {got}, and decide", stacklevel=3)
         if not use_dynamic:
             raise NotImplementedError(f"{op}: use_dynamic=False is not supported; omit it")
 

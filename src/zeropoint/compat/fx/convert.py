@@ -32,6 +32,7 @@ from zeropoint.compat.fx.qconfigs import add_fused_types, add_trained_types, qco
 from zeropoint.compat.fx.scriptable import ConvertedGraph
 from zeropoint.compat.fx.support import weight_is_supported
 from zeropoint.compat.fx.targets import DYNAMIC, PER_CHANNEL, PER_TENSOR, TARGETS, dtype_argument
+from zeropoint.context import CONTEXT
 from zeropoint.eager.convert import remove_observers
 from zeropoint.nn import quantizable
 from zeropoint.nn.intrinsic import FusedModule
@@ -301,7 +302,8 @@ class _Conversion:
                 observer = qconfig.weight()
                 if self.device is not None:
                     observer.to(self.device)
-            if trained is None or not has_observed(observer):
+            again = CONTEXT.asks_observers_again and not self.is_decomposed
+            if trained is None or again or not has_observed(observer):
                 observer(weight)
             return get_qparam_dict(observer)
 

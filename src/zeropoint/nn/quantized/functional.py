@@ -465,7 +465,9 @@ def leaky_relu(
 def hardtanh(input: QTensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> QTensor:
     """Values between `min_val` and `max_val`; scale and zero point stay."""
     require_quantized("hardtanh", "input", input, INTEGERS)
-    return F.hardtanh(input, min_val, max_val, inplace)
+    # Not F.hardtanh, which refuses bounds that are the wrong way round: as in PyTorch, the upper one then wins.
+    aten = torch.ops.aten
+    return (aten.hardtanh_ if inplace else aten.hardtanh)(input, min_val, max_val)
 
 
 def hardsigmoid(input: QTensor, inplace: bool = False) -> QTensor:

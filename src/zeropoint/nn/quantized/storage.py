@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from zeropoint.context import CONTEXT
 from zeropoint.fake_quant.base import FakeQuantizeBase
 from zeropoint.numerics.dtypes import DTYPES, quantized_dtype
 from zeropoint.numerics.functions import single
@@ -265,13 +266,13 @@ def float_layer(cls: type[nn.Module], mod: nn.Module, float_types: tuple[type, .
     """The layer inside `mod`, for `cls.from_float`.
 
     `mod` is one of `float_types` (the layer itself, or a fused Sequential that begins with it), or a layer in training,
-    which has a `weight_fake_quant`. What that one found stays, so that what was trained is what is deployed; a layer
-    with a batch norm answers `folded()`.
+    which has a `weight_fake_quant`. What that one found stays, so that what was trained is what is deployed, unless
+    `CONTEXT.asks_observers_again`; a layer with a batch norm answers `folded()`.
     """
     fake_quant = getattr(mod, "weight_fake_quant", None)
     if fake_quant is not None:
         weight, bias = mod.folded() if hasattr(mod, "folded") else (mod.weight, getattr(mod, "bias", None))
-        if not has_observed(fake_quant):
+        if CONTEXT.asks_observers_again or not has_observed(fake_quant):
             fake_quant(weight)
         return FloatLayer(weight, bias, fake_quant)
     if type_before_parametrizations(mod) not in float_types:
@@ -318,6 +319,6 @@ def found_qparams(observer: Any) -> tuple[Tensor, Tensor]:
     The two differ where a fake quantization observes and rounds in one operator, whose symmetric scale is
     ``max / 127`` and not ``max / 127.5``: torch.ao deploys the latter, though it trained with the former.
     """
-    if isinstance(observer, FakeQuantizeBase) and has_observed(observer):
+    if isinstance(observer, FakeQuantizeBase) and has_observed(observer) and not CONTEXT.asks_observers_again:
         return observer.scale, observer.zero_point
     return observer.calculate_qparams()

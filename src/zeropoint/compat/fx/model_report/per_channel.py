@@ -61,11 +61,11 @@ class PerChannelDetector(DetectorBase):
 
     def generate_detector_report(self, model: nn.Module) -> tuple[str, dict[str, Any]]:
         found = self._found(model)
-        lines = [f"Weights with a scale for each channel, backend {self.backend_chosen}:"]
+        lines = [f"Further Optimizations for backend {self.backend_chosen}: "]  # as programs compare it
         others = [path for path, entry in found.items() if not entry[self.PER_CHAN_USED_KEY]]
         lines += [f"  {path} has one scale" for path in others]
         if others:
             lines.append("Give these a qconfig whose weight observer is a per-channel one.")
         else:
-            lines.append("All layers that can have them have them.")
+            lines.append("No further per_channel optimizations possible.")
         return "\n".join(lines), found

@@ -32,18 +32,19 @@ def write(view: View, graph: fx.GraphModule | None = None) -> None:
     _Writer(view, graph if graph is not None else view).run()
 
 
-def call_observer(view: View, node: Any, index: int, path: str) -> None:
-    """Let the observer at `path` see an input of a TorchScript node, as it is passed on to it."""
+def call_observer(graph: Any, module: Any, node: Any, index: int, path: str) -> None:
+    """Let the observer of `module` at `path` see an input of a node of one of its graphs, as it is passed on to it."""
     value = list(node.inputs())[index]
-    read, owner = next(view.script.inputs()), view.module
+    read, owner = next(graph.inputs()), module
     for part in path.split("."):
         owner = owner.getattr(part)
-        get = view.script.create("prim::GetAttr", [read], 1)
+        get = graph.create("prim::GetAttr", [read], 1)
         get.s_("name", part)
         get.output().setType(owner._type())
         get.insertBefore(node)
         read = get.output()
-    call = view.script.create("prim::CallMethod", [read, value], 1)
+    read.setDebugName(path.rpartition(".")[2])
+    call = graph.create("prim::CallMethod", [read, value], 1)
     call.s_("name", "forward")
     call.insertBefore(node)
     node.replaceInput(index, call.output())
