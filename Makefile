@@ -55,7 +55,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-clients test-engines test-oracles onnx-nodes test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api onnx-provider web bench-web wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-clients test-engines test-oracles onnx-nodes test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api onnx-provider web web-page bench-web wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -191,6 +191,11 @@ web: $(TOOLS) ## Build the runtime as WebAssembly into build/web/package; test i
 	@package=$$(PYTHON=$(PY) scripts/build_web.sh) && node --test --test-reporter=dot web/test/programs.test.mjs \
 	    && if command -v chromium >/dev/null; then node web/test/browser.mjs; else echo "web: NOT RUN in a browser: no chromium"; fi \
 	    && echo "web: $$package, $$(gzip -9 -c $$package/core.wasm | wc -c) bytes of WebAssembly in gzip"
+
+web-page: $(INSTALLED) web ## Build the page of examples/web into build/web/page
+	@$(PY) examples/web/make_model.py build/web/page
+	@rm -rf build/web/page/package && cp -r build/web/package examples/web/index.html examples/web/page.mjs build/web/page
+	@echo "web-page: serve it with python3 -m http.server -d build/web/page"
 
 bench-web: $(INSTALLED) web ## Compare the runtime in WebAssembly with onnxruntime-web, in Node
 	@PYTHONPATH=. $(PY) web/bench/make_models.py build/web/models

@@ -46,12 +46,12 @@ const server = createServer(async (request, response) => {
     response.writeHead(404).end();
   }
 });
-await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+await new Promise((resolve) => server.listen(0, "localhost", resolve));
 
 const profile = await mkdtemp(join(tmpdir(), "chromium-"));
 const browser = spawn(process.argv[2] ?? "chromium", ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
   "--disable-background-networking", "--disable-component-update", "--disable-sync", `--user-data-dir=${profile}`,
-  `http://127.0.0.1:${server.address().port}/`], { stdio: "ignore" });
+  `http://localhost:${server.address().port}/`], { stdio: "ignore" });
 const limit = setTimeout(() => finish(["no answer in two minutes"]), 120_000);
 browser.on("error", (error) => finish([String(error)]));
 const lines = await finished;

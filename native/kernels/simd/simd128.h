@@ -44,10 +44,10 @@ struct Simd128 {
     static D sub(D a, D b) { return {wasm_f64x2_sub(a.low, b.low), wasm_f64x2_sub(a.high, b.high)}; }
     static D mul(D a, D b) { return {wasm_f64x2_mul(a.low, b.low), wasm_f64x2_mul(a.high, b.high)}; }
 
-    // As kernels/fused.h, on two lanes.
-    static v128_t fused(v128_t a, v128_t b, v128_t c) {
-        const v128_t product = wasm_f64x2_mul(a, b), sum = wasm_f64x2_add(product, c),
-                     rest = wasm_f64x2_sub(sum, product);
+    // a * b + c of two lanes, rounded to the odd one of two neighbours where it is not exact: see kernels/fused.h.
+    static v128_t odd_sum(v128_t a, v128_t b, v128_t c) {
+        const v128_t product = wasm_f64x2_mul(a, b), sum = wasm_f64x2_add(product, c);
+        const v128_t rest = wasm_f64x2_sub(sum, product);
         const v128_t error =
             wasm_f64x2_add(wasm_f64x2_sub(product, wasm_f64x2_sub(sum, rest)), wasm_f64x2_sub(c, rest));
         const v128_t zero = wasm_f64x2_const_splat(0), one = wasm_i64x2_const_splat(1);
@@ -60,12 +60,27 @@ struct Simd128 {
     }
     static v128_t upper(v128_t a) { return wasm_i64x2_shuffle(a, a, 1, 1); }
     static v128_t joined(v128_t a, v128_t b) { return wasm_i64x2_shuffle(a, b, 0, 2); }
-    static v128_t fma4(v128_t a, v128_t b, v128_t c) {
-        const auto wide = [](v128_t x) { return wasm_f64x2_promote_low_f32x4(x); };
-        return joined(wasm_f32x4_demote_f64x2_zero(fused(wide(a), wide(b), wide(c))),
-                      wasm_f32x4_demote_f64x2_zero(fused(wide(upper(a)), wide(upper(b)), wide(upper(c)))));
+    static v128_t wide(v128_t a) { return wasm_f64x2_promote_low_f32x4(a); }
+    static v128_t narrow(v128_t a, v128_t b) {
+        return joined(wasm_f32x4_demote_f64x2_zero(a), wasm_f32x4_demote_f64x2_zero(b));
     }
-    static F fma(F a, F b, F c) { return {fma4(a.low, b.low, c.low), fma4(a.high, b.high, c.high)}; }
+    static v128_t exact_fma(v128_t a, v128_t b, v128_t c) {
+        return narrow(odd_sum(wide(a), wide(b), wide(c)), odd_sum(wide(upper(a)), wide(upper(b)), wide(upper(c))));
+    }
+    static v128_t fma(v128_t a, v128_t b, v128_t c) {
+        const v128_t first = wasm_f64x2_add(wasm_f64x2_mul(wide(a), wide(b)), wide(c));
+        const v128_t second = wasm_f64x2_add(wasm_f64x2_mul(wide(upper(a)), wide(upper(b))), wide(upper(c)));
+        // Rounding twice is wrong only where the first ends in the middle of two floats; those below the normal ones
+        // have other middles.
+        const v128_t tail = wasm_i64x2_const_splat(0x1FFFFFFF), middle = wasm_i64x2_const_splat(0x10000000);
+        const v128_t ties = wasm_v128_or(wasm_i64x2_eq(wasm_v128_and(first, tail), middle),
+                                         wasm_i64x2_eq(wasm_v128_and(second, tail), middle));
+        const v128_t r = narrow(first, second);
+        const v128_t small = wasm_f32x4_lt(wasm_f32x4_abs(r), wasm_f32x4_const_splat(0x1p-126f));
+        if (__builtin_expect(wasm_v128_any_true(wasm_v128_or(ties, small)), 0)) return exact_fma(a, b, c);
+        return r;
+    }
+    static F fma(F a, F b, F c) { return {fma(a.low, b.low, c.low), fma(a.high, b.high, c.high)}; }
 
     static float rne(float x) { return __builtin_nearbyintf(x); }
     static double rne(double x) { return __builtin_nearbyint(x); }
@@ -114,13 +129,8 @@ struct Simd128 {
     static I round_to_int(F a) { return to_int(round(a)); }
     static I flip_min(I a, M m) { return {wasm_v128_xor(a.low, m.low), wasm_v128_xor(a.high, m.high)}; }
     static F to_float(I a) { return {wasm_f32x4_convert_i32x4(a.low), wasm_f32x4_convert_i32x4(a.high)}; }
-    static F to_float(D a, D b) {
-        const auto narrow = [](v128_t x) { return wasm_f32x4_demote_f64x2_zero(x); };
-        return {joined(narrow(a.low), narrow(a.high)), joined(narrow(b.low), narrow(b.high))};
-    }
-    static D widened_floats(v128_t a) {
-        return {wasm_f64x2_promote_low_f32x4(a), wasm_f64x2_promote_low_f32x4(upper(a))};
-    }
+    static F to_float(D a, D b) { return {narrow(a.low, a.high), narrow(b.low, b.high)}; }
+    static D widened_floats(v128_t a) { return {wide(a), wide(upper(a))}; }
     static D widened_ints(v128_t a) {
         return {wasm_f64x2_convert_low_i32x4(a), wasm_f64x2_convert_low_i32x4(upper(a))};
     }
