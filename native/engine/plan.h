@@ -102,7 +102,4 @@ private:
     void run_depth_first(size_t run, void** bases, double* seconds) const;
 };
 
-// Gives every arena buffer its offset: two that are in use at the same time never share memory.
-void place_buffers(Plan& plan);
-
 }  // namespace zeropoint

@@ -2,6 +2,7 @@
 
 #include "cpu/machine.h"
 #include "cpu/threads.h"
+#include "engine/arena.h"
 #include "engine/copy.h"
 #include "engine/depth_first.h"
 
