@@ -111,9 +111,7 @@ class _Graph:
         if self.cache == "int8":
             kept += [(f"{i}.key_scales", "float32", shape[:-1]), (f"{i}.value_scales", "float32", shape[:-1])]
         for name, dtype, sizes in kept:
-            file.state.append(
-                {"name": name, "dtype": dtype, "shape": sizes, "initial": None, "next": f"{name}.next"}
-            )
+            file.state.append({"name": name, "dtype": dtype, "shape": sizes, "initial": None, "next": f"{name}.next"})
         names: list[str | None] = [name for name, _, _ in kept]
         names += [None] * (4 - len(names))
         inputs = [qkv, "cosines", "sines", "positions", "sequences", *names]
@@ -150,7 +148,14 @@ class _Graph:
         return self._map([x], ["float32"], code, "capped")
 
     def _linear(
-        self, name: str, parts: list[str], x: str, residual: str | None = None, *, function: str = "", gated: bool = False
+        self,
+        name: str,
+        parts: list[str],
+        x: str,
+        residual: str | None = None,
+        *,
+        function: str = "",
+        gated: bool = False,
     ) -> str:
         """Layers of the same input as one step, if their weights can be one matrix without more bytes."""
         matrices = [self._needed(part) for part in parts]

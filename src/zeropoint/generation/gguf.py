@@ -45,7 +45,7 @@ class GgufError(ValueError):
 
 @dataclass(frozen=True)
 class GgufTensor:
-    """A tensor: its sizes with the outermost first, the name of its format, and its bytes, blocks one after the other."""
+    """A tensor: its sizes with the outermost first, the name of its format, and its bytes, block after block."""
 
     shape: tuple[int, ...]
     format: str

@@ -76,7 +76,11 @@ class _Entries:
         dim = self.number("attention.key_length", width // heads)
         trained = self.number("context_length")
         vocabulary = self.file.tensor("token_embd.weight").shape[0] if "token_embd.weight" in self.file else 0
-        eps = "attention.layer_norm_epsilon" if self.differs.get("norm") == "layer" else "attention.layer_norm_rms_epsilon"
+        eps = (
+            "attention.layer_norm_epsilon"
+            if self.differs.get("norm") == "layer"
+            else "attention.layer_norm_rms_epsilon"
+        )
         layers = self.number("block_count", most=10_000)
         return Decoder(
             family=self.family,
@@ -173,5 +177,10 @@ class GgufWeights:
             return Matrix(*tensor.shape, bits, self.group, minima, lambda: matrix_of(tensor, self.bits, self.group))
         count = len(range(*rows.indices(tensor.shape[0])))
         return Matrix(
-            count, tensor.shape[1], bits, self.group, minima, lambda: matrix_of(tensor, self.bits, self.group).rows(rows)
+            count,
+            tensor.shape[1],
+            bits,
+            self.group,
+            minima,
+            lambda: matrix_of(tensor, self.bits, self.group).rows(rows),
         )

@@ -93,8 +93,10 @@ class GroupMatrix:
             split = q.reshape(panels, PANEL, units, 4, 2, 4).transpose(0, 2, 3, 4, 1, 5)
             lines = split[:, :, :, 0] | split[:, :, :, 1] << 4
         data = np.ascontiguousarray(lines).reshape(panels, units, -1)
-        return data, self._parameters(self.scale, panels), (
-            None if self.minimum is None else self._parameters(self.minimum, panels)
+        return (
+            data,
+            self._parameters(self.scale, panels),
+            (None if self.minimum is None else self._parameters(self.minimum, panels)),
         )
 
     def _parameters(self, values: np.ndarray, panels: int) -> np.ndarray:

@@ -68,8 +68,9 @@ class ProgramFile:
             file.write(struct.pack("<Q", len(made)) + made)
             for name, size in self._order():
                 array = np.ascontiguousarray(self._tensors[name][2]())
-                assert array.nbytes == size and str(array.dtype) == self._tensors[name][0], name
-                file.write(array)
+                assert array.nbytes == size, name
+                assert str(array.dtype) == self._tensors[name][0], name
+                file.write(memoryview(array).cast("B"))
 
     def _order(self) -> list[tuple[str, int]]:
         """Names and bytes: those that fill whole lines come first, in the order in which they are read."""

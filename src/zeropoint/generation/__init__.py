@@ -1,0 +1,6 @@
+"""Language models as program files: made from GGUF files, run without PyTorch."""
+
+from zeropoint.generation.compile_decoder import compile_decoder
+from zeropoint.generation.language_model import LanguageModel, load
+
+__all__ = ["LanguageModel", "compile_decoder", "load"]
