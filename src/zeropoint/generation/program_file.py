@@ -70,7 +70,7 @@ class ProgramFile:
                 array = np.ascontiguousarray(self._tensors[name][2]())
                 assert array.nbytes == size, name
                 assert str(array.dtype) == self._tensors[name][0], name
-                file.write(memoryview(array).cast("B"))
+                array.tofile(file)
 
     def _order(self) -> list[tuple[str, int]]:
         """Names and bytes: those that fill whole lines come first, in the order in which they are read."""
