@@ -352,7 +352,7 @@ void bind_engine(nb::module_& m) {
             [](const std::string& path, int64_t memory_limit) {
                 try {
                     Unlocked release;
-                    return Program::of_stranger(Container::read(path), memory_limit).release();
+                    return Program::of_stranger(Container::read(path, tensors_in_place), memory_limit).release();
                 } catch (const std::system_error& error) {
                     errno = error.code().value();
                     PyErr_SetFromErrnoWithFilename(PyExc_OSError, path.c_str());

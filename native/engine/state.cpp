@@ -35,16 +35,29 @@ void State::take_memory() {
     if (kept_.load() != nullptr) return;
     auto made = std::make_unique<Kept>();
     for (const StateTensor& tensor : tensors_) {
-        made->memory.emplace_back(static_cast<size_t>(std::max<int64_t>(tensor.bytes(), 1)), false);
-        made->addresses.push_back(made->memory.back().data());
+        const size_t bytes = static_cast<size_t>(std::max<int64_t>(tensor.bytes(), 1));
+        if (is_pages(tensor)) {
+            made->zeros.emplace_back(bytes);
+            made->addresses.push_back(made->zeros.back().data());
+        } else {
+            made->memory.emplace_back(bytes, false);
+            made->addresses.push_back(made->memory.back().data());
+        }
     }
     fill(*made);
     kept_ = made.release();
 }
 
-void State::fill(const Kept& kept) const {
+bool State::is_pages(const StateTensor& tensor) {
+    constexpr int64_t kWorthPages = 1 << 16;  // bytes
+    return tensor.initial == nullptr && tensor.bytes() >= kWorthPages;
+}
+
+void State::fill(Kept& kept) const {
+    for (ZeroPages& pages : kept.zeros) pages.clear();
     for (size_t i = 0; i < tensors_.size(); ++i) {
         const size_t bytes = static_cast<size_t>(tensors_[i].bytes());
+        if (is_pages(tensors_[i])) continue;
         if (tensors_[i].initial == nullptr)
             std::memset(kept.addresses[i], 0, bytes);
         else

@@ -56,10 +56,12 @@ public:
 private:
     struct Kept {
         std::vector<AlignedBytes> memory;
+        std::vector<ZeroPages> zeros;  // of large tensors that begin with zeros: a cache takes memory as it fills
         std::vector<void*> addresses;
     };
     void take_memory();
-    void fill(const Kept& kept) const;
+    static bool is_pages(const StateTensor& tensor);
+    void fill(Kept& kept) const;
 
     const std::vector<StateTensor>& tensors_;
     std::atomic<Kept*> kept_{nullptr};  // whole or not there, for a process that is forked meanwhile
