@@ -33,7 +33,9 @@ def _value(value: Any) -> bytes:
     return struct.pack("<IIQ", 9, kind, len(value)) + np.asarray(value, dtype).tobytes()
 
 
-def gguf_bytes(entries: dict[str, Any], tensors: dict[str, tuple[str, tuple[int, ...], bytes]], version: int = 3) -> bytes:
+def gguf_bytes(
+    entries: dict[str, Any], tensors: dict[str, tuple[str, tuple[int, ...], bytes]], version: int = 3
+) -> bytes:
     """A file of these entries and tensors (format, shape, bytes)."""
     head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(entries))
     head += b"".join(_text(key) + _value(value) for key, value in entries.items())

@@ -7,7 +7,7 @@ matrices that read the same input are one step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from zeropoint.generation.program_file import ProgramFile
 __all__ = ["CACHES", "decoder_program"]
 
 CACHES = ("int8", "float16", "float32")
+_MOST_HEAD = 512
 _BLOCK = 16  # positions of the cache that stand side by side
 
 
@@ -40,14 +41,18 @@ class _Graph:
 
     def build(self) -> ProgramFile:
         file, d = self.file, self.decoder
+        _check(d)
         for name in ("ids", "positions", "sequences", "wanted"):
             size = "wanted" if name == "wanted" else "tokens"
             file.inputs.append({"name": name, "dtype": "int64", "shape": [size], "example": [1]})
-        embedding = self._needed("embedding")
+        embedding = self._needed("embedding", d.vocabulary, d.width)
         table = self._stored("embedding", [embedding])
         factor = d.embedding_factor
         x = file.add("group_embedding", [*table, "ids"], ["embedded"], **_sizes(embedding), factor=factor)
-        if (positions := self.weights.matrix("positions")) is not None:
+        if self.weights.matrix("positions") is not None:
+            positions = self._needed("positions", None, d.width)
+            if positions.outputs < d.context:
+                raise ValueError(f"the model has positions for {positions.outputs} tokens, not for {d.context}")
             places = self._stored("positions_table", [positions])
             file.add("group_embedding", [*places, "positions"], ["placed"], **_sizes(positions), factor=1.0)
             x = self._map(["embedded", "placed"], ["float32"] * 2, [["add", "float32", 0, 1]], "tokens_placed")
@@ -57,7 +62,7 @@ class _Graph:
         x = file.add("index", [x, "wanted"], ["last"], axis=0)
         x = self._norm("norm", x)
         if self.weights.matrix("head") is not None:
-            logits = self._linear("head", ["head"], x)
+            logits = self._linear("head", {"head": d.vocabulary}, x, d.width)
         else:
             logits = self._step("head", table, embedding, x, None, None, "", gated=False)
         if d.logit_cap:
@@ -65,34 +70,43 @@ class _Graph:
         file.outputs.append(logits)
         return file
 
-    def _needed(self, name: str) -> Matrix:
+    def _needed(self, name: str, outputs: int | None, inputs: int | None) -> Matrix:
+        """A matrix of this shape; None is any size."""
         found = self.weights.matrix(name)
         if found is None:
             raise ValueError(f"the model has no tensor for {name!r}")
+        if found.outputs != (outputs or found.outputs) or found.inputs != (inputs or found.inputs):
+            raise ValueError(
+                f"the tensor for {name!r} has shape {(found.outputs, found.inputs)}, not {(outputs, inputs)}"
+            )
         return found
 
     def _layer(self, i: int, x: str) -> str:
         d = self.decoder
         normed = self._norm(f"{i}.attention_norm", x)
-        attended = self._attention(i, self._linear(f"{i}.qkv", [f"{i}.q", f"{i}.k", f"{i}.v"], normed))
-        x = self._added(f"{i}.o", f"{i}.attention_end_norm", attended, x)
+        queries, keys = d.heads * d.dim, d.shared_heads * d.dim
+        qkv = self._linear(f"{i}.qkv", {f"{i}.q": queries, f"{i}.k": keys, f"{i}.v": keys}, normed, d.width)
+        x = self._added(f"{i}.o", f"{i}.attention_end_norm", self._attention(i, qkv), x, queries)
         if not d.parallel:
             normed = self._norm(f"{i}.mlp_norm", x)
         elif self.weights.vector(f"{i}.mlp_norm") is not None:
             raise NotImplementedError("a parallel feed-forward with a norm of its own")
-        parts = [f"{i}.gate", f"{i}.up"] if d.gated else [f"{i}.up"]
-        inside = self._linear(f"{i}.inside", parts, normed, function=d.function, gated=d.gated)
-        return self._added(f"{i}.down", f"{i}.mlp_end_norm", inside, x)
+        hidden = self._needed(f"{i}.up", None, d.width).outputs
+        parts = {f"{i}.gate": hidden, f"{i}.up": hidden} if d.gated else {f"{i}.up": hidden}
+        inside = self._linear(f"{i}.inside", parts, normed, d.width, function=d.function, gated=d.gated)
+        return self._added(f"{i}.down", f"{i}.mlp_end_norm", inside, x, hidden)
 
-    def _added(self, name: str, end_norm: str, x: str, residual: str) -> str:
+    def _added(self, name: str, end_norm: str, x: str, residual: str, inputs: int) -> str:
         """A layer whose result, after a norm if there is one, is added to the residual."""
+        parts = {name: self.decoder.width}
         if self.weights.vector(end_norm) is None:
-            return self._linear(name, [name], x, residual)
-        y = self._norm(end_norm, self._linear(name, [name], x))
+            return self._linear(name, parts, x, inputs, residual)
+        y = self._norm(end_norm, self._linear(name, parts, x, inputs))
         return self._map([residual, y], ["float32"] * 2, [["add", "float32", 0, 1]], f"{name}.added")
 
     def _norm(self, name: str, x: str) -> str:
-        weight, bias = self._vector(name), self._vector(f"{name}.bias")
+        width = self.decoder.width
+        weight, bias = self._vector(name, width), self._vector(f"{name}.bias", width)
         if weight is None:
             raise ValueError(f"the model has no tensor for {name!r}")
         is_rms = self.decoder.norm == "rms"
@@ -100,8 +114,10 @@ class _Graph:
             "float_layer_norm", [x, weight, bias], [f"{name}.normed"], axes=1, eps=self.decoder.eps, centered=not is_rms
         )
 
-    def _vector(self, name: str) -> str | None:
+    def _vector(self, name: str, count: int) -> str | None:
         vector = self.weights.vector(name)
+        if vector is not None and vector.shape != (count,):
+            raise ValueError(f"the tensor for {name!r} has shape {vector.shape}, not {(count,)}")
         return None if vector is None else self.file.array(name, vector.astype(np.float32))
 
     def _attention(self, i: int, qkv: str) -> str:
@@ -117,7 +133,7 @@ class _Graph:
         inputs = [qkv, "cosines", "sines", "positions", "sequences", *names]
         return file.add(
             "cache_attention",
-            [*inputs, self._vector(f"{i}.q_norm"), self._vector(f"{i}.k_norm")],
+            [*inputs, self._vector(f"{i}.q_norm", d.dim), self._vector(f"{i}.k_norm", d.dim)],
             [f"{i}.attended", *(f"{name}.next" for name, _, _ in kept)],
             heads=d.heads,
             shared_heads=d.shared_heads,
@@ -150,22 +166,33 @@ class _Graph:
     def _linear(
         self,
         name: str,
-        parts: list[str],
+        parts: Mapping[str, int],
         x: str,
+        inputs: int,
         residual: str | None = None,
         *,
         function: str = "",
         gated: bool = False,
     ) -> str:
-        """Layers of the same input as one step, if their weights can be one matrix without more bytes."""
-        matrices = [self._needed(part) for part in parts]
+        """Layers of the same input, by name with their outputs, as one step, if that takes no more bytes."""
+        matrices = [self._needed(part, outputs, inputs) for part, outputs in parts.items()]
         alike = {(m.bits, m.minima) for m in matrices}
         if len(alike) > 1 and not gated:
-            made = [self._linear(f"{name}.{at}", [part], x) for at, part in enumerate(parts)]
+            made = [
+                self._linear(f"{name}.{at}", {part: outputs}, x, inputs)
+                for at, (part, outputs) in enumerate(parts.items())
+            ]
             return self.file.add("cat", [*made, *[None] * (2 * len(made))], [f"{name}.out"], axis=-1)
         joined = _joined(matrices)
         return self._step(
-            name, self._stored(name, matrices), joined, x, self._bias(name, parts, matrices), residual, function, gated
+            name,
+            self._stored(name, matrices),
+            joined,
+            x,
+            self._bias(name, list(parts), matrices),
+            residual,
+            function,
+            gated,
         )
 
     def _step(
@@ -193,6 +220,8 @@ class _Graph:
         if all(bias is None for bias in found):
             return None
         filled = [np.zeros(m.outputs, np.float32) if b is None else b for m, b in zip(matrices, found)]
+        if [len(bias) for bias in filled] != [m.outputs for m in matrices]:
+            raise ValueError(f"the biases of {', '.join(parts)} do not fit their outputs")
         return self.file.array(f"{name}.bias", np.concatenate(filled).astype(np.float32))
 
     def _stored(self, name: str, matrices: list[Matrix]) -> list[str | None]:
@@ -214,6 +243,18 @@ class _Graph:
         if self._last[0] != name:
             self._last = name, matrix.make().packed()
         return self._last[1]
+
+
+def _check(d: Decoder) -> None:
+    """Refuse sizes that the kernels do not have."""
+    if d.dim % _BLOCK or not 0 < d.dim <= _MOST_HEAD:
+        raise ValueError(
+            f"heads of {d.dim} numbers are not supported: it must be a multiple of 16, {_MOST_HEAD} at most"
+        )
+    if d.heads % d.shared_heads:
+        raise ValueError(f"{d.shared_heads} heads of keys and values do not divide {d.heads} heads of queries")
+    if d.rotated > d.dim:
+        raise ValueError(f"{d.rotated} numbers of a head are rotated, and it has {d.dim}")
 
 
 def _joined(matrices: list[Matrix]) -> Matrix:

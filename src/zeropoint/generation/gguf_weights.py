@@ -100,14 +100,14 @@ def _scales_of_k(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _q4_k(b: np.ndarray):  # type: ignore[no-untyped-def]
     q = b[:, 16:].reshape(-1, 4, 32)
-    return 4, np.stack([q & 15, q >> 4], 2), *_scales_of_k(b)
+    return np.stack([q & 15, q >> 4], 2), *_scales_of_k(b)
 
 
 def _q5_k(b: np.ndarray):  # type: ignore[no-untyped-def]
     q = b[:, 48:].reshape(-1, 4, 32)
     bits = np.unpackbits(b[:, 16:48, None], axis=-1, bitorder="little")  # (blocks, 32, 8): bit g of byte i
     fifth = bits.transpose(0, 2, 1).reshape(-1, 4, 2, 32) << 4
-    return 8, np.stack([q & 15, q >> 4], 2) | fifth, *_scales_of_k(b)
+    return np.stack([q & 15, q >> 4], 2) | fifth, *_scales_of_k(b)
 
 
 def _q6_k(b: np.ndarray) -> np.ndarray:
