@@ -29,7 +29,8 @@ class ChatFormat:
     system: str = ""
 
     def parts(self, messages: Sequence[Mapping[str, str]]) -> list[tuple[str, bool]]:
-        """Texts in their order, and whether each is a mark of the format; behind them the assistant goes on.
+        """Texts in their order, and whether each is a mark of the format; behind them the assistant goes on. An empty
+        system message stands for none, not even that of the model.
 
         Raises:
             ValueError: if a message is not ``{"role": ..., "content": ...}`` with a known role.
@@ -43,6 +44,8 @@ class ChatFormat:
         given = list(messages)
         if self.system and (not given or given[0].get("role") != "system"):
             given.insert(0, {"role": "system", "content": self.system})
+        if given and given[0] == {"role": "system", "content": ""}:
+            del given[0]
         for message in given:
             role, content = message.get("role"), message.get("content")
             if role is None or role not in self.around or not isinstance(content, str):
