@@ -23,7 +23,7 @@ __all__ = [
     "quantize_language_model",
 ]
 
-_PANEL = "Language models (a GGUF file)"
+_PANEL = "Language models (a GGUF file or a folder)"
 
 
 class CacheType(str, Enum):
@@ -51,8 +51,8 @@ Sequences = Annotated[
 
 
 def is_language_model(text: str) -> bool:
-    """Whether it is a GGUF file."""
-    return text.lower().endswith(".gguf")
+    """Whether it is a GGUF file, or a folder with a config.json."""
+    return text.lower().endswith(".gguf") or (Path(text) / "config.json").is_file()
 
 
 def quantize_language_model(source: str, output: Path, as_json: bool, **options: Any) -> None:

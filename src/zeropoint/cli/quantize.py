@@ -78,8 +78,8 @@ def quantize(
 
     Example: `zeropoint quantize resnet18.pt2 --data images.npy -o resnet18.zpt --report report.html`
 
-    A language model in a GGUF file becomes a program for `zeropoint chat`, without data:
-    `zeropoint quantize model.gguf -o model.zpt`
+    A language model in a GGUF file, or in a folder with config.json, safetensors and tokenizer.json, becomes a program
+    for `zeropoint chat`, without data: `zeropoint quantize model.gguf -o model.zpt`
     """
     if is_language_model(model):
         if output is None:

@@ -1,4 +1,4 @@
-"""Language models as program files: made from GGUF files, run without PyTorch."""
+"""Language models as program files: made from GGUF files and models of transformers, run without PyTorch."""
 
 from zeropoint.generation.compile_decoder import compile_decoder
 from zeropoint.generation.language_model import LanguageModel, load

@@ -137,7 +137,12 @@ class GgufWeights:
 
     def __init__(self, file: Gguf, decoder: Decoder, bits: int, group: int) -> None:
         self.file, self.decoder, self.bits, self.group = file, decoder, bits, group
+        self._used: set[str] = set()
         self.rounded: dict[str, str] = {}  # tensors that have not exactly the numbers of the file, and their format
+
+    def unused(self) -> list[str]:
+        """Tensors that nothing has read."""
+        return [name for name in self.file.names() if name not in self._used and name != "rope_freqs.weight"]
 
     def _find(self, name: str, what: str) -> tuple[str, slice | None]:
         """The tensor of one of our names, and the rows of it."""
@@ -148,7 +153,9 @@ class GgufWeights:
             d = self.decoder
             ends = np.cumsum([0, d.heads * d.dim, d.shared_heads * d.dim, d.shared_heads * d.dim])
             at = "qkv".index(short)
+            self._used.add(fused)
             return fused, slice(int(ends[at]), int(ends[at + 1]))
+        self._used.add(own)
         return own, None
 
     def vector(self, name: str) -> np.ndarray | None:
