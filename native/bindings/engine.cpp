@@ -349,17 +349,19 @@ void bind_engine(nb::module_& m) {
             nb::arg("foreign") = std::vector<nb::object>())
         .def_static(
             "read",
-            [](const std::string& path, int64_t memory_limit) {
+            [](const std::string& path, int64_t memory_limit, bool in_place) {
                 try {
                     Unlocked release;
-                    return Program::of_stranger(Container::read(path, tensors_in_place), memory_limit).release();
+                    const Container::Chosen mapped = in_place ? tensors_in_place : Container::Chosen();
+                    return Program::of_stranger(Container::read(path, mapped), memory_limit).release();
                 } catch (const std::system_error& error) {
                     errno = error.code().value();
                     PyErr_SetFromErrnoWithFilename(PyExc_OSError, path.c_str());
                     throw nb::python_error();
                 }
             },
-            nb::arg("path"), nb::arg("memory_limit") = kDefaultMemoryLimit, nb::rv_policy::take_ownership)
+            nb::arg("path"), nb::arg("memory_limit") = kDefaultMemoryLimit, nb::arg("in_place") = true,
+            nb::rv_policy::take_ownership)
         .def_prop_ro("inputs",
                      [](const Program& self) {
                          std::vector<std::tuple<std::string, std::string, std::vector<std::string>>> out;

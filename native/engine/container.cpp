@@ -1,5 +1,6 @@
 #include "engine/container.h"
 
+#include "cpu/memory.h"
 #include "engine/json.h"
 
 #include <algorithm>
@@ -81,15 +82,17 @@ struct Container::Memory {
         uint64_t hash;
     };
 
-    // With `pages` the memory is whole pages, parts of which may become those of a file.
+    // With `pages` the memory is whole pages, parts of which may become those of a file. Else large ones, if it is
+    // large.
     explicit Memory(size_t size, bool pages = false) {
 #if defined(__linux__)
-        if (pages) {
+        if (pages || size >= kHugePageThreshold) {
             void* made =
                 mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
             if (made == MAP_FAILED) throw std::bad_alloc();
             data = static_cast<uint8_t*>(made);
             mapped_bytes = size;
+            if (!pages) prepare_output(data, size);
             return;
         }
 #else
@@ -168,7 +171,7 @@ std::vector<std::pair<int64_t, int64_t>> Container::map_pages(const std::string&
     std::vector<std::pair<int64_t, int64_t>> parts;
 #if defined(__linux__)
     Memory& m = *memory_;
-    if (m.mapped_bytes == 0) return parts;
+    if (m.mapped_bytes == 0 || mapped == nullptr) return parts;
     struct stat now{};
     if (fstat(m.file, &now) != 0 || now.st_size != size_)  // behind its end there is nothing that can be mapped
         throw std::system_error(EIO, std::generic_category(), path);

@@ -7,7 +7,7 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kAhead = 2048;  // bytes of weights that are asked for before they are needed
+constexpr int64_t kAhead = 8192;  // bytes of weights that are asked for before they are needed
 
 inline __m512i line_at(const uint8_t* p) { return _mm512_loadu_si512(p); }
 inline __m512i four_bytes(const int8_t* p) {

@@ -1,4 +1,4 @@
-"""The tokenizer of a folder or of transformers: its tokenizer.json, its tokens at the ends of texts, its chat format."""
+"""The tokenizer of a folder or of transformers: its tokenizer.json, its first and last tokens, its chat format."""
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ from zeropoint.installation import install_command
 __all__ = ["gguf_chat", "gguf_ends", "gguf_tokenizer"]
 
 _NORMAL, _CONTROL, _USER = 1, 3, 4
+_MOST_CHARACTERS = 4096
+_LONGEST, _MOST_PAIRS = 256, 5  # characters of a token that are looked at, pairs of pieces for each token
 # How texts are cut before bytes are paired, in the syntax of the package tokenizers.
 _LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -65,6 +67,8 @@ def _tokens(file: Gguf) -> tuple[list[str], list[int]]:
     types = file.metadata.get("tokenizer.ggml.token_type")
     if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
         raise GgufError("the file has no tokens")
+    if (longest := max(map(len, tokens))) > _MOST_CHARACTERS:
+        raise GgufError(f"the file has a token of {longest} characters, and more than {_MOST_CHARACTERS} are not read")
     if types is None:
         return tokens, [_NORMAL] * len(tokens)
     if len(types) != len(tokens):
@@ -106,8 +110,10 @@ def _of_pieces(file: Gguf, tokens: list[str]) -> Any:
     number = {token: at for at, token in enumerate(tokens)}
     pairs = []
     for at, token in enumerate(tokens):
-        parts = [(token[:n], token[n:]) for n in range(1, len(token))]
+        parts = [(token[:n], token[n:]) for n in range(1, min(len(token), _LONGEST))]
         found = [(a, b) for a, b in parts if a in number and b in number]
+        if len(pairs) > _MOST_PAIRS * len(tokens) + _LONGEST:
+            raise GgufError(f"the tokenizer has more than {_MOST_PAIRS} pairs for each token")
         pairs += [(-float(scores[at]), number[a], number[b], (a, b)) for a, b in found]
     unknown = tokens[int(file.metadata.get("tokenizer.ggml.unknown_token_id", 0))]
     model = models.BPE(

@@ -22,11 +22,13 @@ Prompt = str | Sequence[int]
 Message = Mapping[str, str]
 
 
-def load(path: Path, *, memory_limit: int | None = None) -> LanguageModel:
-    """Load a language model. Its weights are used where the file is mapped: the file must not change meanwhile.
+def load(path: Path, *, memory_limit: int | None = None, in_place: bool = True) -> LanguageModel:
+    """Load a language model.
 
     Args:
         memory_limit: as for `zeropoint.runtime.load`.
+        in_place: use the weights where the file is mapped, which takes no time and no memory of its own; the file must
+            not change meanwhile. Else they are copied to large pages, from which they are read faster.
 
     Raises:
         OSError: if the file cannot be read.
@@ -35,7 +37,7 @@ def load(path: Path, *, memory_limit: int | None = None) -> LanguageModel:
     Example: ``load("model.zpt").generate("The capital of France is", max_new=8)``
     """
     about = About.read(path)
-    return LanguageModel(load_program(path, memory_limit=memory_limit), about)
+    return LanguageModel(load_program(path, memory_limit=memory_limit, in_place=in_place), about)
 
 
 class LanguageModel:
