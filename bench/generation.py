@@ -1,6 +1,6 @@
-"""Language models: a Llama shape of 1.1 billion random weights in Q4_0 against llama.cpp, with the same file, and memory.
+"""Language models: a Llama shape of 1.1 billion random weights in Q4_0 against llama.cpp, with its file, and memory.
 
-llama.cpp takes part if the package xllamacpp can be imported; its own timings count. "reading" is the time to read all
+llama.cpp takes part if the package xllamacpp can be imported; its own timings count. "reading" is the time to read the
 weights once (bench/read_bandwidth.c): the ratio is the share of that bandwidth.
 """
 
@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import json
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -111,21 +112,29 @@ def _compiled() -> str:
     return f"{folder}/read"
 
 
-def _llama(path: Path, threads: int) -> Callable[[int, int], Any]:
-    """What runs a prompt of about so many tokens and makes new ones; gives its timings."""
-    import xllamacpp
+_LLAMA = """
+import json, sys, xllamacpp
+path, threads, context, size, new = sys.argv[1], *map(int, sys.argv[2:])
+settings = xllamacpp.CommonParams()
+settings.model.path, settings.n_ctx, settings.n_parallel = path, context, 1
+settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = threads
+server = xllamacpp.Server(settings)
+text = " ".join(f"w{i}" for i in range(size * 10 // 66))  # it makes six or seven tokens of each
+options = {"prompt": text, "max_tokens": new, "ignore_eos": True, "cache_prompt": False, "temperature": 0}
+server.handle_completions({**options, "prompt": "w1 w2", "max_tokens": 2})  # reads the file
+found = server.handle_completions(options)
+found = found if isinstance(found, dict) else json.loads(found)
+print("timings", json.dumps(found["timings"]), flush=True)
+"""
 
-    settings = xllamacpp.CommonParams()
-    settings.model.path, settings.n_ctx, settings.n_parallel = str(path), CONTEXT, 1
-    settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = threads
-    server = xllamacpp.Server(settings)
+
+def _llama(path: Path, threads: int) -> Callable[[int, int], Any]:
+    """What runs a prompt of about so many tokens and makes new ones, in a process of its own; gives its timings."""
 
     def run(size: int, new: int) -> Any:
-        text = " ".join(f"w{i}" for i in range(size * 10 // 64))  # it makes six or seven tokens of each
-        options = {"prompt": text, "max_tokens": new, "ignore_eos": True, "cache_prompt": False, "temperature": 0}
-        found = server.handle_completions(options)
-        found = found if isinstance(found, dict) else json.loads(found)
-        return found["timings"]
+        command = [sys.executable, "-c", _LLAMA, *map(str, (path, threads, CONTEXT, size, new))]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("timings"))[8:])
 
     return run
 

@@ -1,10 +1,12 @@
-/* read_bandwidth BYTES THREADS ROUNDS: the seconds in which so many threads read so many bytes of memory once, one line
- * for each round. What a decoder needs for a token at least. Compile with -O3 -march=native -pthread. */
+/* read_bandwidth BYTES THREADS ROUNDS: the seconds in which so many threads read so many bytes of memory once, in
+ * large pages, one line for each round. What a decoder needs for a token at least. Compile with -O3 -march=native -pthread. */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 enum { LANES = 32 };
@@ -26,11 +28,12 @@ static void* read_part(void* which) {
 
 int main(int argc, char** argv) {
     if (argc != 4) return 2;
-    const size_t bytes = strtoull(argv[1], NULL, 10) / 4096 * 4096;
+    const size_t bytes = strtoull(argv[1], NULL, 10) / (1 << 21) * (1 << 21);
     threads = strtol(argv[2], NULL, 10);
     if (bytes == 0 || threads < 1 || threads > 64) return 2;
-    uint64_t* filled = aligned_alloc(4096, bytes);
+    uint64_t* filled = aligned_alloc(1 << 21, bytes);
     if (filled == NULL) return 1;
+    madvise(filled, bytes, MADV_HUGEPAGE);
     memset(filled, 1, bytes);
     memory = filled;
     words = bytes / sizeof *filled;

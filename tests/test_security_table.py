@@ -31,7 +31,7 @@ ENTRIES = {
     "`zeropoint quantize --pickle`": "command('quantize', path, '--pickle', '-d', rows, '-o', folder + '/made.zpt')",
     "`zeropoint.from_onnx`": "zeropoint.from_onnx(path)",
     "`zeropoint.generation.compile_decoder`": "zeropoint.generation.compile_decoder(path, folder + '/made.zpt')",
-    "`zeropoint.generation.load`": "zeropoint.generation.load(path)",
+    "`zeropoint.generation.load`": "zeropoint.generation.load(path, in_place=True)",
     "`zeropoint migrate`": "command('migrate', path)",
     "`zeropoint.to_int8(checkpoint=...)`": "zeropoint.to_int8(model, (x,), [x], progress=False, checkpoint=path)",
     "`zeropoint.tune(checkpoint=...)`": (

@@ -128,3 +128,16 @@ def test_program_says_what_it_is(tmp_path: Path) -> None:
     assert "llama" in repr(model)
     kinds = {row.kernel for row in model.program.profile(*[np.zeros(1, np.int64)] * 4, runs=1)}
     assert {"group_gemm", "cache_attention"} <= kinds
+
+
+def test_mapped_weights_give_the_same_bytes(tmp_path: Path) -> None:
+    path = decoder_file(tmp_path / "a.gguf", words=20_000)  # more than a megabyte: less is not mapped
+    generation.compile_decoder(path, tmp_path / "a.zpt")
+    copied, mapped = (generation.load(tmp_path / "a.zpt", in_place=in_place) for in_place in (False, True))
+    assert np.array_equal(logits(copied, IDS), logits(mapped, IDS))
+    maps = Path("/proc/self/maps")
+    if maps.exists():
+        assert str(tmp_path / "a.zpt") in maps.read_text()
+    again = tmp_path / "again.zpt"
+    mapped.program.save(again)
+    assert again.read_bytes() == (tmp_path / "a.zpt").read_bytes()

@@ -108,7 +108,7 @@ def _of_pieces(file: Gguf, tokens: list[str]) -> Any:
     if scores is None or len(scores) != len(tokens):
         raise GgufError("the file has no score for each token")
     number = {token: at for at, token in enumerate(tokens)}
-    pairs = []
+    pairs: list[tuple[float, int, int, tuple[str, str]]] = []
     for at, token in enumerate(tokens):
         parts = [(token[:n], token[n:]) for n in range(1, min(len(token), _LONGEST))]
         found = [(a, b) for a, b in parts if a in number and b in number]

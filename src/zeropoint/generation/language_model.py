@@ -22,13 +22,13 @@ Prompt = str | Sequence[int]
 Message = Mapping[str, str]
 
 
-def load(path: Path, *, memory_limit: int | None = None, in_place: bool = True) -> LanguageModel:
+def load(path: Path, *, memory_limit: int | None = None, in_place: bool = False) -> LanguageModel:
     """Load a language model.
 
     Args:
         memory_limit: as for `zeropoint.runtime.load`.
-        in_place: use the weights where the file is mapped, which takes no time and no memory of its own; the file must
-            not change meanwhile. Else they are copied to large pages, from which they are read faster.
+        in_place: use the weights where the file is mapped, which takes no time, and memory that other processes share;
+            the file must not change meanwhile. Else they are copied to large pages, from which they are read faster.
 
     Raises:
         OSError: if the file cannot be read.
