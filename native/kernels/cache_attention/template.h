@@ -9,16 +9,23 @@
 namespace zeropoint {
 namespace {
 
-// Products(q, block, quads, sums): for each of 16 positions, the sum over 4 * quads numbers.
-using ByteProducts = void (*)(const int8_t* q, const int8_t* block, int64_t quads, int32_t* sums);
+// Some heads of rounded queries, `dim` bytes apart, times the keys of a block.
+struct ByteQueries {
+    const int8_t* q = nullptr;
+    int64_t dim = 0;
+    const int32_t* sums = nullptr;  // of each head
+};
+// Products(queries, heads, block, sums): for each of `heads` heads, 4 at most, and 16 positions the sum over the head.
+using ByteProducts = void (*)(const ByteQueries& queries, int64_t heads, const int8_t* block, int32_t* sums);
+constexpr int64_t kHeadsTogether = 4;
 
-inline void plain_byte_products(const int8_t* q, const int8_t* block, int64_t quads, int32_t* sums) {
-    for (int64_t p = 0; p < kCacheBlock; ++p) sums[p] = 0;
-    for (int64_t c = 0; c < quads; ++c)
-        for (int64_t p = 0; p < kCacheBlock; ++p)
-            for (int64_t i = 0; i < 4; ++i)
-                sums[p] +=
-                    static_cast<int32_t>(q[c * 4 + i]) * static_cast<int32_t>(block[(c * kCacheBlock + p) * 4 + i]);
+inline void plain_byte_products(const ByteQueries& queries, int64_t heads, const int8_t* block, int32_t* sums) {
+    for (int64_t i = 0; i < heads * kCacheBlock; ++i) sums[i] = 0;
+    for (int64_t h = 0; h < heads; ++h)
+        for (int64_t d = 0; d < queries.dim; ++d)
+            for (int64_t p = 0; p < kCacheBlock; ++p)
+                sums[h * kCacheBlock + p] += static_cast<int32_t>(queries.q[h * queries.dim + d]) *
+                                             static_cast<int32_t>(block[(d / 4 * kCacheBlock + p) * 4 + d % 4]);
 }
 
 template <class V>
@@ -45,6 +52,7 @@ struct CacheAttention {
     float* const scores = a.scratch;                                           // (heads, columns)
     int8_t* const q8 = reinterpret_cast<int8_t*>(scores + a.heads * columns);  // (heads, dim)
     float* const factors = scores + a.heads * (columns + a.dim);
+    int32_t* const q_sums = reinterpret_cast<int32_t*>(factors + a.heads);
 
     void keep(float* to, F sums, float factor) const {
         F x = V::mul(sums, V::set(factor));
@@ -52,23 +60,34 @@ struct CacheAttention {
         V::store(to, x);
     }
 
-    void score_block(const T* block, int64_t n, int64_t h) const {
-        float* to = scores + h * columns + (n - first);
-        if constexpr (kBytes) {
-            alignas(64) int32_t sums[kCacheBlock];
-            kProducts(q8 + h * a.dim, block, a.dim / 4, sums);
+    // Scores of some heads for the positions of a block.
+    void score_bytes(const int8_t* block, int64_t n, int64_t h, int64_t heads) const {
+        alignas(64) int32_t sums[kHeadsTogether * kCacheBlock];
+        kProducts({q8 + h * a.dim, a.dim, q_sums + h}, heads, block, sums);
+        for (int64_t k = 0; k < heads; ++k)
             for (int i = 0; i < kParts; ++i) {
-                const F sum = V::to_float(V::load_int(sums + i * V::W));
-                keep(to + i * V::W, V::mul(sum, V::load(a.k_scale + n + i * V::W)), factors[h]);
+                const F sum = V::to_float(V::load_int(sums + k * kCacheBlock + i * V::W));
+                keep(scores + (h + k) * columns + (n - first) + i * V::W,
+                     V::mul(sum, V::load(a.k_scale + n + i * V::W)), factors[h + k]);
             }
-        } else {
-            F sums[kParts];
-            for (F& sum : sums) sum = V::set(0.0f);
-            const float* q = a.q + h * a.dim;
-            for (int64_t d = 0; d < a.dim; ++d)
-                for (int i = 0; i < kParts; ++i)
-                    sums[i] = V::fma(V::set(q[d]), cached_numbers<V>(block + d * kCacheBlock + i * V::W), sums[i]);
-            for (int i = 0; i < kParts; ++i) keep(to + i * V::W, sums[i], a.scale);
+    }
+    void score_floats(const T* block, int64_t n, int64_t h) const {
+        F sums[kParts];
+        for (F& sum : sums) sum = V::set(0.0f);
+        const float* q = a.q + h * a.dim;
+        for (int64_t d = 0; d < a.dim; ++d)
+            for (int i = 0; i < kParts; ++i)
+                sums[i] = V::fma(V::set(q[d]), cached_numbers<V>(block + d * kCacheBlock + i * V::W), sums[i]);
+        for (int i = 0; i < kParts; ++i) keep(scores + h * columns + (n - first) + i * V::W, sums[i], a.scale);
+    }
+    void score() const {
+        for (int64_t n = first; n < a.end; n += kCacheBlock) {
+            const T* block = static_cast<const T*>(a.k) + n * a.dim;
+            if constexpr (kBytes)
+                for (int64_t h = 0; h < a.heads; h += kHeadsTogether)
+                    score_bytes(block, n, h, a.heads - h < kHeadsTogether ? a.heads - h : kHeadsTogether);
+            else
+                for (int64_t h = 0; h < a.heads; ++h) score_floats(block, n, h);
         }
     }
 
@@ -94,18 +113,22 @@ struct CacheAttention {
     }
     template <int kHeads>
     void add_all_values(int64_t h) const {
+        // So many sums stay in registers.
+        constexpr int kVectors = kHeads == 8 ? 2 : 4;
         int64_t d = 0;
-        for (; d + 4 * V::W <= a.dim; d += 4 * V::W) add_values<kHeads, 4>(h, d);
+        for (; d + kVectors * V::W <= a.dim; d += kVectors * V::W) add_values<kHeads, kVectors>(h, d);
         for (; d < a.dim; d += V::W) add_values<kHeads, 1>(h, d);
     }
 
     void run() const {
-        constexpr int kTogether = V::W >= 16 ? 4 : 2;
+        constexpr int kTogether = V::W >= 16 ? 8 : 2, kSome = V::W >= 16 ? 3 : 1;
         if constexpr (kBytes)
-            for (int64_t h = 0; h < a.heads; ++h)
+            for (int64_t h = 0; h < a.heads; ++h) {
                 factors[h] = round_row(a.q + h * a.dim, a.dim, q8 + h * a.dim) * a.scale;
-        for (int64_t n = first; n < a.end; n += kCacheBlock)
-            for (int64_t h = 0; h < a.heads; ++h) score_block(static_cast<const T*>(a.k) + n * a.dim, n, h);
+                q_sums[h] = 0;
+                for (int64_t d = 0; d < a.dim; ++d) q_sums[h] += q8[h * a.dim + d];
+            }
+        score();
         const int64_t count = a.end - a.begin;
         for (int64_t h = 0; h < a.heads; ++h) {
             float* row = scores + h * columns + (a.begin - first);
@@ -120,6 +143,7 @@ struct CacheAttention {
         }
         int64_t h = 0;
         for (; h + kTogether <= a.heads; h += kTogether) add_all_values<kTogether>(h);
+        for (; h + kSome <= a.heads; h += kSome) add_all_values<kSome>(h);
         for (; h < a.heads; ++h) add_all_values<1>(h);
     }
 };

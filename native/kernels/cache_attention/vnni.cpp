@@ -5,21 +5,29 @@ namespace zeropoint {
 namespace {
 
 // Keys become unsigned: sum q k = sum q (k + 128) - 128 sum q.
-inline void byte_products(const int8_t* q, const int8_t* block, int64_t quads, int32_t* sums) {
+template <int kHeads>
+inline void products_of(const ByteQueries& queries, const int8_t* block, int32_t* sums) {
     const __m512i flip = _mm512_set1_epi8(-128);
-    __m512i even = _mm512_setzero_si512(), odd = even, shift = even;
-    const auto add = [&](__m512i sum, int64_t c) {
-        int32_t word;
-        std::memcpy(&word, q + c * 4, sizeof word);
-        const __m512i x = _mm512_set1_epi32(word);
-        shift = _mm512_dpbusd_epi32(shift, flip, x);
-        return _mm512_dpbusd_epi32(sum, _mm512_xor_si512(_mm512_loadu_si512(block + c * 64), flip), x);
-    };
-    for (int64_t c = 0; c < quads; c += 2) {
-        even = add(even, c);
-        odd = add(odd, c + 1);
+    __m512i found[kHeads];
+    for (int h = 0; h < kHeads; ++h) found[h] = _mm512_set1_epi32(-128 * queries.sums[h]);
+    for (int64_t d = 0; d < queries.dim; d += 4) {
+        const __m512i keys = _mm512_xor_si512(_mm512_loadu_si512(block + d * kCacheBlock), flip);
+        for (int h = 0; h < kHeads; ++h) {
+            int32_t word;
+            std::memcpy(&word, queries.q + h * queries.dim + d, sizeof word);
+            found[h] = _mm512_dpbusd_epi32(found[h], keys, _mm512_set1_epi32(word));
+        }
     }
-    _mm512_store_si512(sums, _mm512_sub_epi32(_mm512_add_epi32(even, odd), shift));
+    for (int h = 0; h < kHeads; ++h) _mm512_store_si512(sums + h * kCacheBlock, found[h]);
+}
+
+inline void byte_products(const ByteQueries& queries, int64_t heads, const int8_t* block, int32_t* sums) {
+    switch (heads) {
+        case 1: return products_of<1>(queries, block, sums);
+        case 2: return products_of<2>(queries, block, sums);
+        case 3: return products_of<3>(queries, block, sums);
+        default: return products_of<4>(queries, block, sums);
+    }
 }
 
 }  // namespace

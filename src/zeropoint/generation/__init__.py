@@ -2,5 +2,6 @@
 
 from zeropoint.generation.compile_decoder import compile_decoder
 from zeropoint.generation.language_model import LanguageModel, load
+from zeropoint.generation.perplexity import perplexity
 
-__all__ = ["LanguageModel", "compile_decoder", "load"]
+__all__ = ["LanguageModel", "compile_decoder", "load", "perplexity"]
