@@ -332,6 +332,13 @@ void bind_engine(nb::module_& m) {
                  for (const std::string& bytes : self.values()) out.append(nb::bytes(bytes.data(), bytes.size()));
                  return out;
              })
+        .def("part",
+             [](State& self, size_t tensor, int64_t offset, int64_t bytes) {
+                 const std::string found = self.part(tensor, offset, bytes);
+                 return nb::bytes(found.data(), found.size());
+             })
+        .def("set_part", [](State& self, size_t tensor, int64_t offset,
+                            const nb::bytes& bytes) { self.set_part(tensor, offset, {bytes.c_str(), bytes.size()}); })
         .def("set_values", [](State& self, const std::vector<nb::bytes>& values) {
             std::vector<std::string_view> given;
             for (const nb::bytes& bytes : values) given.emplace_back(bytes.c_str(), bytes.size());

@@ -90,6 +90,27 @@ void State::set_values(const std::vector<std::string_view>& values) {
     for (size_t i = 0; i < tensors_.size(); ++i) std::memcpy(addresses()[i], values[i].data(), values[i].size());
 }
 
+void State::require_inside(size_t tensor, int64_t offset, int64_t bytes) const {
+    if (tensor >= tensors_.size())
+        throw std::invalid_argument("the state has " + std::to_string(tensors_.size()) + " tensors, no number " +
+                                    std::to_string(tensor));
+    if (offset < 0 || bytes < 0 || offset > tensors_[tensor].bytes() || bytes > tensors_[tensor].bytes() - offset)
+        throw std::invalid_argument(tensors_[tensor].name + " has " + std::to_string(tensors_[tensor].bytes()) +
+                                    " bytes, not " + std::to_string(bytes) + " from " + std::to_string(offset) + " on");
+}
+
+std::string State::part(size_t tensor, int64_t offset, int64_t bytes) {
+    require_inside(tensor, offset, bytes);
+    const Use use(*this);
+    return {static_cast<const char*>(addresses()[tensor]) + offset, static_cast<size_t>(bytes)};
+}
+
+void State::set_part(size_t tensor, int64_t offset, std::string_view bytes) {
+    require_inside(tensor, offset, static_cast<int64_t>(bytes.size()));
+    const Use use(*this);
+    if (!bytes.empty()) std::memcpy(static_cast<char*>(addresses()[tensor]) + offset, bytes.data(), bytes.size());
+}
+
 State::Use::Use(State& state) : state_(state) {
     const int here = count_of_forks() + 1;
     int before = state.user_.load();

@@ -285,3 +285,38 @@ def test_wrong_option_of_compilation_is_refused(tmp_path: Path) -> None:
     for options in ({"bits": 3}, {"group": 48}, {"cache": "int4"}, {"context": 0}, {"sequences": "2"}):
         with pytest.raises(ValueError, match=f"{next(iter(options))} must be"):
             generation.compile_decoder(source, tmp_path / "a.zpt", **options)  # type: ignore[arg-type]
+
+
+def test_saved_cache_goes_on_in_another_process(path: Path, tmp_path: Path) -> None:
+    first = generation.load(path)
+    answer = first.generate(PROMPT, 10)
+    first.generate([20, 21, 22], 3)
+    first.save_cache(tmp_path / "cache")
+    prompt = [*PROMPT, *answer, 9, 8]
+    want = generation.load(path).generate(prompt, 8)
+    second = generation.load(path)
+    second.load_cache(tmp_path / "cache")
+    counts: list[int] = []
+    forward = second._scheduler._forward
+    second._scheduler._forward = lambda *parts: (counts.append(len(parts[0])), forward(*parts))[1]
+    assert second.generate(prompt, 8) == want
+    assert counts[0] <= 3
+
+
+def test_cache_of_another_model_or_a_damaged_one_is_refused(path: Path, tmp_path: Path) -> None:
+    model = generation.load(path)
+    model.generate(PROMPT, 4)
+    model.save_cache(tmp_path / "cache")
+    generation.compile_decoder(decoder_file(tmp_path / "b.gguf", seed=1), tmp_path / "b.zpt", sequences=3)
+    with pytest.raises(ValueError, match="was saved by another model"):
+        generation.load(tmp_path / "b.zpt").load_cache(tmp_path / "cache")
+    content = (tmp_path / "cache").read_bytes()
+    (tmp_path / "cut").write_bytes(content[:-10])
+    with pytest.raises(ValueError, match="not a whole safetensors file"):
+        model.load_cache(tmp_path / "cut")
+    (tmp_path / "other").write_bytes(content.replace(b"[[7, 12", b"[[7,-12"))
+    with pytest.raises(ValueError, match="is damaged: it has tokens"):
+        model.load_cache(tmp_path / "other")
+    with pytest.raises(ValueError, match="no saved cache"):
+        model.load_cache(path)
+    assert model.generate(PROMPT, 4)

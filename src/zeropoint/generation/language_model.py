@@ -10,6 +10,7 @@ import numpy as np
 
 from zeropoint.generation.about import About
 from zeropoint.generation.sampling import Sampling
+from zeropoint.generation.saved_cache import fingerprint_of, read_cache, write_cache
 from zeropoint.generation.scheduler import Request, Scheduler
 from zeropoint.generation.text_stream import TextStream
 from zeropoint.installation import install_command
@@ -37,7 +38,8 @@ def load(path: Path, *, memory_limit: int | None = None, in_place: bool = False)
     Example: ``load("model.zpt").generate("The capital of France is", max_new=8)``
     """
     about = About.read(path)
-    return LanguageModel(load_program(path, memory_limit=memory_limit, in_place=in_place), about)
+    program = load_program(path, memory_limit=memory_limit, in_place=in_place)
+    return LanguageModel(program, about, fingerprint_of(path))
 
 
 class LanguageModel:
@@ -46,8 +48,9 @@ class LanguageModel:
     Text needs the package ``tokenizers``; tokens do not.
     """
 
-    def __init__(self, program: Program, about: About) -> None:
+    def __init__(self, program: Program, about: About, fingerprint: str = "") -> None:
         self.program, self.about = program, about
+        self._fingerprint = fingerprint
         self._tokenizer: Any = None
         self._lock = threading.Lock()
         self._scheduler = Scheduler(self.logits, about.sequences, about.context)
@@ -205,6 +208,32 @@ class LanguageModel:
                 for request in requests:
                     self._scheduler.remove(request)
         return [self.decode(ids) if isinstance(prompt, str) else ids for prompt, ids in zip(prompts, made)]
+
+    def save_cache(self, path: Path) -> None:
+        """Write what the cache has of ended requests, for `load_cache`: a long prompt is then not run again.
+
+        Raises:
+            OSError: if the file cannot be written.
+        """
+        with self._lock:
+            idle = {n: self._scheduler.cached[n] for n in self._scheduler.idle if self._scheduler.cached[n]}
+            write_cache(path, self.program, self._fingerprint, idle)
+
+    def load_cache(self, path: Path) -> None:
+        """Take what `save_cache` wrote. What the cache had is lost.
+
+        Raises:
+            OSError: if the file cannot be read.
+            ValueError: if it is damaged, or of another model.
+            RuntimeError: while requests run.
+        """
+        with self._lock:
+            if len(self._scheduler.idle) < self.about.sequences:
+                raise RuntimeError("load_cache must not be called while requests run")
+            limits = self.about.sequences, self.about.context
+            found = read_cache(path, self.program, self._fingerprint, *limits)
+            for sequence, cached in enumerate(self._scheduler.cached):
+                cached[:] = found[sequence] if sequence < len(found) else []
 
     def _request(self, prompt: Prompt, max_new: int, sampling: Sampling, seed: int | None, draft: int) -> Request:
         ids = self.encode(prompt) if isinstance(prompt, str) else self._checked(prompt)

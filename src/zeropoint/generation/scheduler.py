@@ -66,6 +66,11 @@ class Scheduler:
         """The tokens whose keys and values each sequence has."""
         return self._cached
 
+    @property
+    def idle(self) -> list[int]:
+        """The sequences that no request has."""
+        return self._free
+
     def check(self, request: Request) -> None:
         """Refuse a request that cannot run.
 
