@@ -16,6 +16,7 @@ from zeropoint.generation.gguf import Gguf
 from zeropoint.generation.gguf_decoder import GgufWeights, gguf_decoder
 from zeropoint.generation.gguf_tokenizer import gguf_chat, gguf_ends, gguf_tokenizer
 from zeropoint.generation.group_weights import UNIT
+from zeropoint.generation.packed_checkpoint import PackedCheckpoint
 from zeropoint.generation.tensor_files import FolderTensors, ModelTensors, Tensors, read_json
 
 __all__ = ["compile_decoder"]
@@ -105,10 +106,9 @@ def _folder(
         config, tensors = source.config.to_dict(), ModelTensors(source.state_dict())
     else:
         raise TypeError(f"pass a GGUF file, a folder, or a model of transformers, got {described(source)}")
-    if config.get("quantization_config") is not None:
-        raise ValueError("the weights of the model are quantized in a way that is not supported: pass the float model")
+    packed = PackedCheckpoint.of(config.get("quantization_config"))
     decoder = folder_decoder(config, context)
     kept = tokenizer if tokenizer is not None else folder
     texts = FolderTokenizer(kept, config)
     about = About(decoder.family, decoder.context, sequences, texts.begin, texts.ends, texts.chat, texts.text)
-    return decoder, FolderWeights(tensors, decoder, bits, group), about
+    return decoder, FolderWeights(tensors, decoder, bits, group, packed), about

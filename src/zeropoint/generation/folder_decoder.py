@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from zeropoint.generation.decoder import Decoder, Matrix
 from zeropoint.generation.group_weights import UNIT, GroupMatrix, quantized
+from zeropoint.generation.packed_checkpoint import PackedCheckpoint
 from zeropoint.generation.tensor_files import Tensors
 
 __all__ = ["FolderWeights", "folder_decoder"]
@@ -180,8 +182,10 @@ def _llama3(frequencies: np.ndarray, rope: Mapping[str, Any]) -> np.ndarray:
 class FolderWeights:
     """The tensors of a model, rounded to groups: the embedding and the last layer to 8 bits, the others to `bits`."""
 
-    def __init__(self, tensors: Tensors, decoder: Decoder, bits: int, group: int) -> None:
-        self.tensors, self.decoder, self.bits, self.group = tensors, decoder, bits, group
+    def __init__(
+        self, tensors: Tensors, decoder: Decoder, bits: int, group: int, packed: PackedCheckpoint | None = None
+    ) -> None:
+        self.tensors, self.decoder, self.bits, self.group, self.packed = tensors, decoder, bits, group, packed
         self.differs = _FAMILIES[decoder.family]
         self._names: dict[str, str] = self.differs.get("names", _NAMES)
         self._all = set(tensors.names())
@@ -210,18 +214,24 @@ class FolderWeights:
             pattern = self._names.get(whole or short)
             if short not in parts or pattern is None:
                 continue
+            what = what if what != "weight" or not self._is_packed(pattern.format(i=layer)) else "qweight"
             found = f"{pattern.format(i=layer)}.{what}".removeprefix(self._prefix)
             if found not in self._all:
                 continue
             self._used.add(found)
             if not whole:
                 return found, None
-            count = self.tensors.shape(found)[-1 if self.differs.get("turned") or what == "bias" else 0]
+            count = self.tensors.shape(found)[
+                -1 if what == "qweight" or self.differs.get("turned") or what == "bias" else 0
+            ]
             sizes = [d.heads * d.dim] + [d.shared_heads * d.dim] * 2 if whole == "qkv" else [count // 2] * 2
             ends = np.cumsum([0, *sizes])
             at = parts.index(short)
             return found, slice(int(ends[at]), int(ends[at + 1]))
         return None
+
+    def _is_packed(self, layer: str) -> bool:
+        return f"{layer}.qweight".removeprefix(self._prefix) in self._all
 
     def vector(self, name: str) -> np.ndarray | None:
         """A float32 vector, or None if the model has none."""
@@ -240,6 +250,8 @@ class FolderWeights:
         found = self._find(name, "weight")
         if found is None or (name == "head" and found[0] in self._ties()):
             return None
+        if found[0].endswith(".qweight"):
+            return self._packed_matrix(found[0].removesuffix(".qweight"), found[1])
         turned = self.differs.get("turned", False) and name not in ("embedding", "positions", "head")
         shape = self.tensors.shape(found[0])
         if len(shape) != 2:
@@ -259,6 +271,18 @@ class FolderWeights:
             False,
             self._maker(found[0], rows, turned, bits, group),
         )
+
+    def _packed_matrix(self, layer: str, rows: slice | None) -> Matrix:
+        if self.packed is None:
+            raise ValueError(f"{layer} has packed weights, and config.json has no quantization_config")
+        self._used |= self._all & {f"{layer}.{part}" for part in self.packed.PARTS}
+        matrix, exact = self.packed.matrix(self.tensors, layer)
+        if not exact:
+            self.rounded[layer] = f"{self.packed.method}, whose zero points times scales become float16"
+        if rows is None:
+            return matrix
+        count = len(range(*rows.indices(matrix.outputs)))
+        return replace(matrix, outputs=count, make=lambda: matrix.make().rows(rows))
 
     def _maker(self, name: str, rows: slice, turned: bool, bits: int, group: int) -> Callable[[], GroupMatrix]:
         def make() -> GroupMatrix:

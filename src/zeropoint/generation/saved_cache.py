@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +38,7 @@ def fingerprint_of(path: Path) -> str:
     return found.hexdigest()
 
 
-def write_cache(path: Path, program: Program, fingerprint: str, sequences: dict[int, Sequence[int]]) -> None:
+def write_cache(path: Path, program: Program, fingerprint: str, sequences: Mapping[int, Sequence[int]]) -> None:
     """Write the keys and values of the tokens of some sequences."""
     state = program._state
     arrays: dict[str, np.ndarray] = {}
