@@ -175,6 +175,7 @@ docs: $(INSTALLED) $(DOCS) ## Draw the charts, build the documentation into buil
 
 fuzz: $(INSTALLED) ## Try a million wrong program files, then some by coverage (FUZZ_COUNT=1000000, FUZZ_SEED=1, FUZZ_SECONDS=60)
 	@PYTHON=$(PY) scripts/fuzz.sh
+	@$(PY) tests/fuzz/gguf_fuzz.py 20000 $(or $(FUZZ_SEED),1)
 
 c-api: $(INSTALLED) ## Build libzeropoint.so and install it with its headers (PREFIX=build/c_api)
 	@PYTHON=$(PY) scripts/install_c_api.sh $(or $(PREFIX),build/c_api)
