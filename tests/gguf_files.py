@@ -88,6 +88,7 @@ def decoder_file(
     family: str = "llama",
     form: str = "Q4_0",
     *,
+    width: int = 64,
     layers: int = 2,
     heads: int = 4,
     shared_heads: int = 2,
@@ -95,9 +96,9 @@ def decoder_file(
     seed: int = 0,
     entries: dict[str, Any] | None = None,
 ) -> Path:
-    """A decoder of width 64 with random weights, and a tokenizer of single letters."""
+    """A decoder with random weights, and a tokenizer of single letters."""
     random = np.random.default_rng(seed)
-    width, hidden, dim = 64, 96, 64 // heads
+    hidden, dim = width + 32, width // heads
     tensors: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
 
     def matrix(name: str, *shape: int) -> None:
