@@ -29,7 +29,8 @@ WITHOUT_CALL = {
     "attention", "cache_attention", "channel_lookup", "foreign", "group_embedding", "group_linear", "require",
 }  # fmt: skip
 REFUSED = {
-    "decoder": "has state", "normed": "channel_lookup", "remembering": r"has state \(last\)", "written": "index_put.*'multiply'",
+    "decoder": "has state", "normed": "channel_lookup",
+    "remembering": r"has state \(last\)", "written": "index_put.*'multiply'",
 }  # fmt: skip
 
 

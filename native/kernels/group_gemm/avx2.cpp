@@ -102,27 +102,22 @@ void multiply_rows(const GroupGemmArgs& a, int64_t panel, int64_t first, int64_t
 }
 
 template <int kBits, bool kMinimum>
-void multiply_panels(const GroupGemmArgs& a, int64_t begin, int64_t end) {
-    for (int64_t panel = begin; panel < end; ++panel)
-        for (int64_t first = 0; first < a.rows; first += kGroupTile) {
-            const int64_t t = std::min(kGroupTile, a.rows - first);
-            int64_t row = 0;
-            for (; row + 2 <= t; row += 2) multiply_rows<kBits, kMinimum, 2>(a, panel, first, t, row);
-            if (row < t) multiply_rows<kBits, kMinimum, 1>(a, panel, first, t, row);
-        }
-}
-
-void multiply(const GroupGemmArgs& a, int64_t begin, int64_t end) {
-    if (a.bits == 8)
-        (a.minimum != nullptr ? multiply_panels<8, true> : multiply_panels<8, false>)(a, begin, end);
-    else
-        (a.minimum != nullptr ? multiply_panels<4, true> : multiply_panels<4, false>)(a, begin, end);
-}
+struct Panels {
+    static void multiply(const GroupGemmArgs& a, int64_t begin, int64_t end) {
+        for (int64_t panel = begin; panel < end; ++panel)
+            for (int64_t first = 0; first < a.rows; first += kGroupTile) {
+                const int64_t t = std::min(kGroupTile, a.rows - first);
+                int64_t row = 0;
+                for (; row + 2 <= t; row += 2) multiply_rows<kBits, kMinimum, 2>(a, panel, first, t, row);
+                if (row < t) multiply_rows<kBits, kMinimum, 1>(a, panel, first, t, row);
+            }
+    }
+};
 
 }  // namespace
 
 const GroupGemmKernel& group_gemm_avx2() {
-    static const GroupGemmKernel kernel{&prepare_group_rows, &multiply};
+    static const GroupGemmKernel kernel{&prepare_group_rows, &multiply_as<Panels>};
     return kernel;
 }
 

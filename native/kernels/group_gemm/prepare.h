@@ -1,4 +1,5 @@
-// Rounding of activations for group_gemm, in loops that compilers vectorize for the instruction set of each file.
+// Rounding of activations for group_gemm, in loops that compilers vectorize for the instruction set of each file; and
+// the choice of the loop over panels for a kind of weights.
 #pragma once
 
 #include "kernels/group_gemm/group_gemm.h"
@@ -62,6 +63,15 @@ inline void prepare_group_rows(const float* x, int64_t t, int64_t groups, int64_
             scale[g * t + r] = finite ? most * (1.0f / 127.0f) : std::numeric_limits<float>::quiet_NaN();
             sum[g * t + r] = total;
         }
+}
+
+// Panels<bits, with minima>::multiply is for weights of one kind.
+template <template <int, bool> class Panels>
+void multiply_as(const GroupGemmArgs& a, int64_t begin, int64_t end) {
+    if (a.bits == 8)
+        (a.minimum != nullptr ? Panels<8, true>::multiply : Panels<8, false>::multiply)(a, begin, end);
+    else
+        (a.minimum != nullptr ? Panels<4, true>::multiply : Panels<4, false>::multiply)(a, begin, end);
 }
 
 }  // namespace

@@ -83,31 +83,26 @@ void multiply_tile(const GroupGemmArgs& a, int64_t panel, int64_t first) {
 }
 
 template <int kBits, bool kMinimum>
-void multiply_panels(const GroupGemmArgs& a, int64_t begin, int64_t end) {
-    for (int64_t panel = begin; panel < end; ++panel)
-        for (int64_t first = 0; first < a.rows; first += kGroupTile) switch (std::min(kGroupTile, a.rows - first)) {
-                case 1: multiply_tile<kBits, kMinimum, 1>(a, panel, first); break;
-                case 2: multiply_tile<kBits, kMinimum, 2>(a, panel, first); break;
-                case 3: multiply_tile<kBits, kMinimum, 3>(a, panel, first); break;
-                case 4: multiply_tile<kBits, kMinimum, 4>(a, panel, first); break;
-                case 5: multiply_tile<kBits, kMinimum, 5>(a, panel, first); break;
-                case 6: multiply_tile<kBits, kMinimum, 6>(a, panel, first); break;
-                case 7: multiply_tile<kBits, kMinimum, 7>(a, panel, first); break;
-                default: multiply_tile<kBits, kMinimum, 8>(a, panel, first);
-            }
-}
-
-void multiply(const GroupGemmArgs& a, int64_t begin, int64_t end) {
-    if (a.bits == 8)
-        (a.minimum != nullptr ? multiply_panels<8, true> : multiply_panels<8, false>)(a, begin, end);
-    else
-        (a.minimum != nullptr ? multiply_panels<4, true> : multiply_panels<4, false>)(a, begin, end);
-}
+struct Panels {
+    static void multiply(const GroupGemmArgs& a, int64_t begin, int64_t end) {
+        for (int64_t panel = begin; panel < end; ++panel)
+            for (int64_t first = 0; first < a.rows; first += kGroupTile) switch (std::min(kGroupTile, a.rows - first)) {
+                    case 1: multiply_tile<kBits, kMinimum, 1>(a, panel, first); break;
+                    case 2: multiply_tile<kBits, kMinimum, 2>(a, panel, first); break;
+                    case 3: multiply_tile<kBits, kMinimum, 3>(a, panel, first); break;
+                    case 4: multiply_tile<kBits, kMinimum, 4>(a, panel, first); break;
+                    case 5: multiply_tile<kBits, kMinimum, 5>(a, panel, first); break;
+                    case 6: multiply_tile<kBits, kMinimum, 6>(a, panel, first); break;
+                    case 7: multiply_tile<kBits, kMinimum, 7>(a, panel, first); break;
+                    default: multiply_tile<kBits, kMinimum, 8>(a, panel, first);
+                }
+    }
+};
 
 }  // namespace
 
 const GroupGemmKernel& group_gemm_vnni() {
-    static const GroupGemmKernel kernel{&prepare_group_rows, &multiply};
+    static const GroupGemmKernel kernel{&prepare_group_rows, &multiply_as<Panels>};
     return kernel;
 }
 
