@@ -90,7 +90,7 @@ def quantize(
             )
         return
     if data is None:
-        raise typer.BadParameter("pass samples: --data images.npy")
+        raise typer.BadParameter("Missing option '--data': pass samples, as in --data images.npy")
     if output is None and not dry_run:
         raise typer.BadParameter("pass a file for the result, --output model.zpt, or --dry-run for the plan alone")
     start = time.perf_counter()
