@@ -126,8 +126,10 @@ def test_program_says_what_it_is(tmp_path: Path) -> None:
     model = model_of(tmp_path)
     assert [name for name, _, _ in model.program.inputs] == ["ids", "positions", "sequences", "wanted"]
     assert "llama" in repr(model)
-    kinds = {row.kernel for row in model.program.profile(*[np.zeros(1, np.int64)] * 4, runs=1)}
-    assert {"group_gemm", "cache_attention"} <= kinds
+    rows = model.program.profile(*[np.zeros(1, np.int64)] * 4, runs=1)
+    assert {"group_gemm", "cache_attention"} <= {row.kernel for row in rows}
+    assert {row.precision for row in rows if row.op == "group_linear"} == {"int8"}
+    assert not any("multiply floats" in reason for reason in rows.advice)
 
 
 def test_mapped_weights_give_the_same_bytes(tmp_path: Path) -> None:
