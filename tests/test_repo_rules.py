@@ -209,6 +209,7 @@ LAYERS = (
     "graph",
     "eager",
     "runtime",
+    "generation",
     "compiler",
     "interop",
     "comparison",

@@ -30,6 +30,8 @@ ENTRIES = {
     "`zeropoint quantize`": "command('quantize', path, '-d', rows, '-o', folder + '/made.zpt')",
     "`zeropoint quantize --pickle`": "command('quantize', path, '--pickle', '-d', rows, '-o', folder + '/made.zpt')",
     "`zeropoint.from_onnx`": "zeropoint.from_onnx(path)",
+    "`zeropoint.generation.compile_decoder`": "zeropoint.generation.compile_decoder(path, folder + '/made.zpt')",
+    "`zeropoint.generation.load`": "zeropoint.generation.load(path, in_place=True)",
     "`zeropoint migrate`": "command('migrate', path)",
     "`zeropoint.to_int8(checkpoint=...)`": "zeropoint.to_int8(model, (x,), [x], progress=False, checkpoint=path)",
     "`zeropoint.tune(checkpoint=...)`": (
@@ -40,7 +42,8 @@ ENTRIES = {
 CODE = """
 import asyncio, json, os, resource, signal, sys, time, warnings
 warnings.simplefilter("ignore")
-import numpy as np, onnx, torch, zeropoint, zeropoint.compat, zeropoint.interop.exported_file, zeropoint.cli.models
+import numpy as np, onnx, tokenizers, torch, zeropoint.generation
+import zeropoint, zeropoint.compat, zeropoint.interop.exported_file, zeropoint.cli.models
 from typer.testing import CliRunner
 from zeropoint.cli.app import app
 from zeropoint.compat.script_files import load_script

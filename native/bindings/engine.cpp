@@ -332,6 +332,13 @@ void bind_engine(nb::module_& m) {
                  for (const std::string& bytes : self.values()) out.append(nb::bytes(bytes.data(), bytes.size()));
                  return out;
              })
+        .def("part",
+             [](State& self, size_t tensor, int64_t offset, int64_t bytes) {
+                 const std::string found = self.part(tensor, offset, bytes);
+                 return nb::bytes(found.data(), found.size());
+             })
+        .def("set_part", [](State& self, size_t tensor, int64_t offset,
+                            const nb::bytes& bytes) { self.set_part(tensor, offset, {bytes.c_str(), bytes.size()}); })
         .def("set_values", [](State& self, const std::vector<nb::bytes>& values) {
             std::vector<std::string_view> given;
             for (const nb::bytes& bytes : values) given.emplace_back(bytes.c_str(), bytes.size());
@@ -349,17 +356,19 @@ void bind_engine(nb::module_& m) {
             nb::arg("foreign") = std::vector<nb::object>())
         .def_static(
             "read",
-            [](const std::string& path, int64_t memory_limit) {
+            [](const std::string& path, int64_t memory_limit, bool in_place) {
                 try {
                     Unlocked release;
-                    return Program::of_stranger(Container::read(path), memory_limit).release();
+                    const Container::Chosen mapped = in_place ? tensors_in_place : Container::Chosen();
+                    return Program::of_stranger(Container::read(path, mapped), memory_limit).release();
                 } catch (const std::system_error& error) {
                     errno = error.code().value();
                     PyErr_SetFromErrnoWithFilename(PyExc_OSError, path.c_str());
                     throw nb::python_error();
                 }
             },
-            nb::arg("path"), nb::arg("memory_limit") = kDefaultMemoryLimit, nb::rv_policy::take_ownership)
+            nb::arg("path"), nb::arg("memory_limit") = kDefaultMemoryLimit, nb::arg("in_place") = true,
+            nb::rv_policy::take_ownership)
         .def_prop_ro("inputs",
                      [](const Program& self) {
                          std::vector<std::tuple<std::string, std::string, std::vector<std::string>>> out;

@@ -254,7 +254,7 @@ zp_status zp_set_num_threads(int32_t threads) {
 zp_status zp_program_load(const char* path, const zp_options* options, zp_program** program) {
     return load(program, options, [&] {
         need(path, "path");
-        return Container::read(path);
+        return Container::read(path, tensors_in_place);
     });
 }
 

@@ -5,6 +5,7 @@
 #include "check/binary.h"
 #include "check/embedding.h"
 #include "check/float_functions.h"
+#include "check/generation.h"
 #include "check/kernels.h"
 #include "check/map.h"
 #include "check/recurrent.h"
@@ -52,6 +53,8 @@ inline void check_kernels(Report& report, bool quick) {
         {"normalize", check_normalize},
         {"softmax", check_softmax},
         {"weight_only", check_weight_only},
+        {"group_gemm", check_group_gemm},
+        {"cache_attention", check_cache_attention},
         {"float_function", check_float_function},
         {"quantized_function", check_quantized_function},
         {"float_softmax", check_float_softmax},

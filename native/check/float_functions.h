@@ -176,8 +176,10 @@ inline void check_float_layer_norm(Report& report, bool quick) {
             std::vector<float> other(x.size());
             for (float& v : other) v = static_cast<float>(2 * random.unit() - 1);
             for (const float* added : {static_cast<const float*>(nullptr), static_cast<const float*>(other.data())}) {
-                const FloatLayerNormArgs a{x.data(), nullptr, length, weight.data(), bias.data(), 1e-5, added};
+                FloatLayerNormArgs a{x.data(), nullptr, length, weight.data(), bias.data(), 1e-5, added};
                 compare_floats(contest, a, kRows, kRows * length, added != nullptr ? "a norm of a sum" : "a norm");
+                a.centered = false;
+                compare_floats(contest, a, kRows, kRows * length, "an RMS norm");
             }
         }
     contest.close(report);

@@ -1,9 +1,11 @@
 #include "cpu/memory.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <string>
+#include <utility>
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -55,5 +57,39 @@ AlignedBytes::AlignedBytes(size_t size, bool zero) : size_(size) {
 }
 
 void AlignedBytes::Release::operator()(uint8_t* memory) const { ::operator delete(memory, std::align_val_t(boundary)); }
+
+#if defined(__linux__)
+
+ZeroPages::ZeroPages(size_t size) : size_(size) {
+    void* made = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (made == MAP_FAILED) throw std::bad_alloc();
+    memory_ = static_cast<uint8_t*>(made);
+    // A page of 2 MB would be taken for the first byte that is written to it.
+    (void)madvise(memory_, size, MADV_NOHUGEPAGE);
+}
+
+ZeroPages::~ZeroPages() {
+    if (memory_ != nullptr) munmap(memory_, size_);
+}
+
+void ZeroPages::clear() {
+    if (madvise(memory_, size_, MADV_DONTNEED) != 0) std::memset(memory_, 0, size_);
+}
+
+#else
+
+ZeroPages::ZeroPages(size_t size) : memory_(static_cast<uint8_t*>(std::calloc(size, 1))), size_(size) {
+    if (memory_ == nullptr) throw std::bad_alloc();
+}
+
+ZeroPages::~ZeroPages() { std::free(memory_); }
+
+void ZeroPages::clear() { std::memset(memory_, 0, size_); }
+
+#endif
+
+ZeroPages::ZeroPages(ZeroPages&& other) noexcept
+    : memory_(std::exchange(other.memory_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
 
 }  // namespace zeropoint

@@ -57,4 +57,22 @@ private:
     size_t size_ = 0;
 };
 
+// Bytes that are zero, on the boundary of a page. The system gives memory for a page when it is first written.
+class ZeroPages {
+public:
+    // Throws std::bad_alloc if there is not so much room.
+    explicit ZeroPages(size_t size);
+    ~ZeroPages();
+    ZeroPages(ZeroPages&& other) noexcept;
+    ZeroPages& operator=(ZeroPages&&) = delete;
+    uint8_t* data() const { return memory_; }
+    size_t size() const { return size_; }
+    // All bytes are zero again, and the system has its memory back.
+    void clear();
+
+private:
+    uint8_t* memory_ = nullptr;
+    size_t size_ = 0;
+};
+
 }  // namespace zeropoint

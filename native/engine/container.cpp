@@ -1,5 +1,6 @@
 #include "engine/container.h"
 
+#include "cpu/memory.h"
 #include "engine/json.h"
 
 #include <algorithm>
@@ -10,11 +11,13 @@
 #include <fstream>
 #include <new>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #if defined(__linux__)
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #endif
 
@@ -24,6 +27,8 @@ namespace {
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMostHeaderBytes = 100'000'000;
 constexpr size_t kLine = 64;
+constexpr int64_t kPage = 4096;
+constexpr int64_t kWorthMapping = 1 << 20;  // bytes of a file
 
 [[noreturn]] void fail(const std::string& what) { throw FormatError("safetensors: " + what); }
 
@@ -77,9 +82,31 @@ struct Container::Memory {
         uint64_t hash;
     };
 
-    explicit Memory(size_t size) : data(static_cast<uint8_t*>(::operator new(size + 1, std::align_val_t(kLine)))) {}
+    // With `pages` the memory is whole pages, parts of which may become those of a file. Else large ones, if it is
+    // large.
+    explicit Memory(size_t size, bool pages = false) {
+#if defined(__linux__)
+        if (pages || size >= kHugePageThreshold) {
+            void* made =
+                mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            if (made == MAP_FAILED) throw std::bad_alloc();
+            data = static_cast<uint8_t*>(made);
+            mapped_bytes = size;
+            if (!pages) prepare_output(data, size);
+            return;
+        }
+#else
+        (void)pages;
+#endif
+        data = static_cast<uint8_t*>(::operator new(size + 1, std::align_val_t(kLine)));
+    }
     ~Memory() {
-        ::operator delete(data, std::align_val_t(kLine));
+#if defined(__linux__)
+        if (mapped_bytes > 0)
+            munmap(data, mapped_bytes);
+        else
+#endif
+            ::operator delete(data, std::align_val_t(kLine));
 #if defined(__linux__)
         if (file >= 0) close(file);
 #endif
@@ -87,7 +114,8 @@ struct Container::Memory {
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
 
-    uint8_t* data;
+    uint8_t* data = nullptr;
+    size_t mapped_bytes = 0;                        // of which, if they are pages
     std::vector<std::unique_ptr<uint8_t[]>> moved;  // tensors that were not on a boundary of their type
     int file = -1;                                  // open as long as parts may be forgotten
     std::vector<Part> parts;                        // what may be forgotten: chosen once
@@ -106,9 +134,9 @@ Container::Container(std::string_view bytes) : memory_(std::make_shared<Memory>(
 Container::Container(std::shared_ptr<Memory> memory) : memory_(std::move(memory)) {}
 
 // The header comes first: what it refuses is not read, however large a file claims to be.
-Container Container::read(const std::string& path) {
+Container Container::read(const std::string& path, const Chosen& mapped) {
     const int64_t size = static_cast<int64_t>(std::filesystem::file_size(path));  // what is no regular file has none
-    Container made(std::make_shared<Memory>(static_cast<size_t>(size)));
+    Container made(std::make_shared<Memory>(static_cast<size_t>(size), mapped != nullptr && size >= kWorthMapping));
     made.size_ = size;
     Memory& memory = *made.memory_;
 #if defined(__linux__)
@@ -126,17 +154,50 @@ Container Container::read(const std::string& path) {
     };
 #endif
     read_part(0, std::min(size, kLengthBytes));
-    const int64_t header_end = made.header_end();
-    read_part(kLengthBytes, header_end);
-    made.parse(header_end);
-    read_part(header_end, size);
+    int64_t at = made.header_end();
+    read_part(kLengthBytes, at);
+    made.parse(at);
+    for (const auto& [begin, end] : made.map_pages(path, mapped)) {
+        read_part(at, begin);
+        at = end;
+    }
+    read_part(at, size);
     made.align();
     return made;
 }
 
+// Parts of the file, in their order, that are mapped: whole pages of the tensors that are chosen.
+std::vector<std::pair<int64_t, int64_t>> Container::map_pages(const std::string& path, const Chosen& mapped) {
+    std::vector<std::pair<int64_t, int64_t>> parts;
+#if defined(__linux__)
+    Memory& m = *memory_;
+    if (m.mapped_bytes == 0 || mapped == nullptr) return parts;
+    struct stat now{};
+    if (fstat(m.file, &now) != 0 || now.st_size != size_)  // behind its end there is nothing that can be mapped
+        throw std::system_error(EIO, std::generic_category(), path);
+    for (const std::string& name : mapped(metadata_)) {
+        const auto found = tensors_.find(name);
+        if (found == tensors_.end()) continue;
+        const int64_t first = found->second.data - m.data, last = first + found->second.bytes();
+        const int64_t begin = (first + kPage - 1) / kPage * kPage, end = last / kPage * kPage;
+        if (begin < end) parts.emplace_back(begin, end);
+    }
+    std::sort(parts.begin(), parts.end());
+    // A name that is chosen twice counts once; one call for neighbours would need the pages between them, too.
+    parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
+    for (const auto& [begin, end] : parts)
+        if (mmap(m.data + begin, static_cast<size_t>(end - begin), PROT_READ, MAP_PRIVATE | MAP_FIXED, m.file,
+                 static_cast<off_t>(begin)) == MAP_FAILED)
+            throw std::system_error(errno, std::generic_category(), path);
+#else
+    (void)path;
+    (void)mapped;
+#endif
+    return parts;
+}
+
 void Container::forget(const std::vector<const StoredTensor*>& tensors) {
 #if defined(__linux__)
-    constexpr uintptr_t kPage = 4096;
     constexpr size_t kWorth = size_t{1} << 20;  // less is not worth a file that stays open
     Memory& m = *memory_;
     if (m.file < 0) return;
@@ -146,8 +207,9 @@ void Container::forget(const std::vector<const StoredTensor*>& tensors) {
         for (const StoredTensor* tensor : tensors) {
             const uintptr_t data = reinterpret_cast<uintptr_t>(m.data), at = reinterpret_cast<uintptr_t>(tensor->data);
             if (at < data || at >= data + static_cast<uintptr_t>(size_)) continue;  // moved
-            const uintptr_t begin = (at + kPage - 1) / kPage * kPage;
-            const uintptr_t end = (at + static_cast<uintptr_t>(tensor->bytes())) / kPage * kPage;
+            constexpr uintptr_t kWhole = kPage;
+            const uintptr_t begin = (at + kWhole - 1) / kWhole * kWhole;
+            const uintptr_t end = (at + static_cast<uintptr_t>(tensor->bytes())) / kWhole * kWhole;
             if (begin >= end) continue;
             const uint8_t* from = m.data + (begin - data);
             parts.push_back({begin - data, end - begin, hash_of(from, end - begin)});

@@ -3,6 +3,7 @@
 
 #include "engine/tensor.h"
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,8 +27,12 @@ class Container {
 public:
     // A copy of the bytes. Throws FormatError if they are no safetensors file.
     explicit Container(std::string_view bytes);
-    // Throws std::system_error if the file cannot be read, FormatError if it is no safetensors file.
-    static Container read(const std::string& path);
+    // Names of tensors, from the metadata of a file.
+    using Chosen = std::function<std::vector<std::string>(const std::map<std::string, std::string>& metadata)>;
+    // Throws std::system_error if the file cannot be read, FormatError if it is no safetensors file. Those tensors that
+    // are `mapped` are not read: their bytes are those of the file, whatever becomes of it, so nothing may depend on
+    // them but results. Small files, and other systems than Linux, map nothing.
+    static Container read(const std::string& path, const Chosen& mapped = nullptr);
 
     const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
     const std::map<std::string, std::string>& metadata() const { return metadata_; }
@@ -48,6 +53,7 @@ private:
     // Where the header ends, by its length. Throws FormatError if that is behind the end of the file.
     int64_t header_end() const;
     void parse(int64_t header_end);
+    std::vector<std::pair<int64_t, int64_t>> map_pages(const std::string& path, const Chosen& mapped);
     void align();
 
     std::shared_ptr<Memory> memory_;

@@ -245,6 +245,39 @@ int64_t packed_limit(int64_t file_bytes, int64_t memory_limit) {
     return memory_limit > kDefaultMemoryLimit ? std::max(worth, memory_limit) : worth;
 }
 
+std::vector<std::string> tensors_in_place(const std::map<std::string, std::string>& metadata) {
+    const auto found = metadata.find(kMetadataKey);
+    std::map<std::string, bool> in_place;  // and nowhere else
+    if (found == metadata.end()) return {};
+    try {
+        const Json json = parse_json(found->second);
+        for (const Json& step : list_field(json, "steps")) {
+            const std::string& op = text_field(step, "op");
+            const size_t first = op == "group_linear" ? 1 : op == "group_embedding" ? 0 : kMostSteps;
+            const Json::List& inputs = list_field(step, "inputs");
+            for (size_t i = 0; i < inputs.size(); ++i)
+                if (const std::string* name = inputs[i].text()) {
+                    const bool is_weight = i >= first && i < first + 3;
+                    const auto [entry, added] = in_place.emplace(*name, is_weight);
+                    entry->second = entry->second && is_weight;
+                }
+        }
+        for (const Json& output : list_field(json, "outputs"))
+            if (output.text() != nullptr) in_place[*output.text()] = false;
+        if (const Json* state = json.find("state"); state != nullptr && state->list() != nullptr)
+            for (const Json& tensor : *state->list())
+                for (const char* part : {"initial", "next"})
+                    if (const Json* name = tensor.find(part); name != nullptr && name->text() != nullptr)
+                        in_place[*name->text()] = false;
+    } catch (const FormatError&) {
+        return {};  // the program will say what is wrong
+    }
+    std::vector<std::string> names;
+    for (const auto& [name, only] : in_place)
+        if (only) names.push_back(name);
+    return names;
+}
+
 std::unique_ptr<Program> Program::of_stranger(Container container, int64_t memory_limit) {
     const MemoryLimit limit(packed_limit(container.bytes(), memory_limit));
     try {

@@ -46,6 +46,9 @@ struct StepNote {
 // bytes for each of its bytes, loading stays below 64 MB and 64 bytes for each byte of the file.
 int64_t packed_limit(int64_t file_bytes, int64_t memory_limit);
 
+// The stored tensors of a program that its steps read where they are, and whose bytes may be any: packed weights.
+std::vector<std::string> tensors_in_place(const std::map<std::string, std::string>& metadata);
+
 class Program {
 public:
     // Throws FormatError if the file is not in order, and says what and where.

@@ -35,16 +35,29 @@ void State::take_memory() {
     if (kept_.load() != nullptr) return;
     auto made = std::make_unique<Kept>();
     for (const StateTensor& tensor : tensors_) {
-        made->memory.emplace_back(static_cast<size_t>(std::max<int64_t>(tensor.bytes(), 1)), false);
-        made->addresses.push_back(made->memory.back().data());
+        const size_t bytes = static_cast<size_t>(std::max<int64_t>(tensor.bytes(), 1));
+        if (is_pages(tensor)) {
+            made->zeros.emplace_back(bytes);
+            made->addresses.push_back(made->zeros.back().data());
+        } else {
+            made->memory.emplace_back(bytes, false);
+            made->addresses.push_back(made->memory.back().data());
+        }
     }
     fill(*made);
     kept_ = made.release();
 }
 
-void State::fill(const Kept& kept) const {
+bool State::is_pages(const StateTensor& tensor) {
+    constexpr int64_t kWorthPages = 1 << 16;  // bytes
+    return tensor.initial == nullptr && tensor.bytes() >= kWorthPages;
+}
+
+void State::fill(Kept& kept) const {
+    for (ZeroPages& pages : kept.zeros) pages.clear();
     for (size_t i = 0; i < tensors_.size(); ++i) {
         const size_t bytes = static_cast<size_t>(tensors_[i].bytes());
+        if (is_pages(tensors_[i])) continue;
         if (tensors_[i].initial == nullptr)
             std::memset(kept.addresses[i], 0, bytes);
         else
@@ -75,6 +88,27 @@ void State::set_values(const std::vector<std::string_view>& values) {
             throw std::invalid_argument(tensors_[i].name + " has " + std::to_string(tensors_[i].bytes()) +
                                         " bytes, got " + std::to_string(values[i].size()));
     for (size_t i = 0; i < tensors_.size(); ++i) std::memcpy(addresses()[i], values[i].data(), values[i].size());
+}
+
+void State::require_inside(size_t tensor, int64_t offset, int64_t bytes) const {
+    if (tensor >= tensors_.size())
+        throw std::invalid_argument("the state has " + std::to_string(tensors_.size()) + " tensors, no number " +
+                                    std::to_string(tensor));
+    if (offset < 0 || bytes < 0 || offset > tensors_[tensor].bytes() || bytes > tensors_[tensor].bytes() - offset)
+        throw std::invalid_argument(tensors_[tensor].name + " has " + std::to_string(tensors_[tensor].bytes()) +
+                                    " bytes, not " + std::to_string(bytes) + " from " + std::to_string(offset) + " on");
+}
+
+std::string State::part(size_t tensor, int64_t offset, int64_t bytes) {
+    require_inside(tensor, offset, bytes);
+    const Use use(*this);
+    return {static_cast<const char*>(addresses()[tensor]) + offset, static_cast<size_t>(bytes)};
+}
+
+void State::set_part(size_t tensor, int64_t offset, std::string_view bytes) {
+    require_inside(tensor, offset, static_cast<int64_t>(bytes.size()));
+    const Use use(*this);
+    if (!bytes.empty()) std::memcpy(static_cast<char*>(addresses()[tensor]) + offset, bytes.data(), bytes.size());
 }
 
 State::Use::Use(State& state) : state_(state) {

@@ -37,6 +37,10 @@ public:
     // second also std::invalid_argument for another number of tensors or of bytes; then nothing is changed.
     std::vector<std::string> values();
     void set_values(const std::vector<std::string_view>& values);
+    // Some bytes of a tensor, from an offset on, and such bytes put there. Throw as above, and std::invalid_argument
+    // for bytes outside the tensor.
+    std::string part(size_t tensor, int64_t offset, int64_t bytes);
+    void set_part(size_t tensor, int64_t offset, std::string_view bytes);
     // For who uses it.
     void* const* addresses() const;
 
@@ -56,10 +60,13 @@ public:
 private:
     struct Kept {
         std::vector<AlignedBytes> memory;
+        std::vector<ZeroPages> zeros;  // of large tensors that begin with zeros: a cache takes memory as it fills
         std::vector<void*> addresses;
     };
+    void require_inside(size_t tensor, int64_t offset, int64_t bytes) const;
     void take_memory();
-    void fill(const Kept& kept) const;
+    static bool is_pages(const StateTensor& tensor);
+    void fill(Kept& kept) const;
 
     const std::vector<StateTensor>& tensors_;
     std::atomic<Kept*> kept_{nullptr};  // whole or not there, for a process that is forked meanwhile

@@ -227,6 +227,7 @@ const StepTable& step_table() {
         add_float_pooling_steps(t);
         add_float_steps(t);
         add_fallback_steps(t);
+        add_generation_steps(t);
         add_layer_steps(t);
         add_map_steps(t);
         add_matmul_steps(t);

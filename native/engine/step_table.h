@@ -139,6 +139,7 @@ void add_float_layer_steps(StepTable& table);
 void add_float_pooling_steps(StepTable& table);
 void add_float_steps(StepTable& table);
 void add_fallback_steps(StepTable& table);
+void add_generation_steps(StepTable& table);
 void add_layer_steps(StepTable& table);
 void add_map_steps(StepTable& table);
 void add_matmul_steps(StepTable& table);

@@ -6,6 +6,7 @@
 #include "kernels/average_pool/average_pool.h"
 #include "kernels/bilinear/bilinear.h"
 #include "kernels/binary/binary.h"
+#include "kernels/cache_attention/cache_attention.h"
 #include "kernels/cell/cell.h"
 #include "kernels/depthwise/depthwise.h"
 #include "kernels/dequantize/dequantize.h"
@@ -17,6 +18,7 @@
 #include "kernels/float_layer_norm/float_layer_norm.h"
 #include "kernels/float_softmax/float_softmax.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/group_gemm/group_gemm.h"
 #include "kernels/half_gemm/half_gemm.h"
 #include "kernels/histogram/histogram.h"
 #include "kernels/interleave/interleave.h"
@@ -71,6 +73,8 @@ struct Kernels {
     NormalizeFn normalize = nullptr;
     SoftmaxFn softmax = nullptr;
     WeightOnlyFn weight_only = nullptr;
+    GroupGemmFn group_gemm = nullptr;
+    CacheAttentionFn cache_attention = nullptr;
     FloatDepthwiseFn float_depthwise = nullptr;
     FloatFunctionFn float_function = nullptr;
     FloatGemmFn float_gemm = nullptr;

@@ -33,14 +33,15 @@ void float_function(FloatFunction function, const float* x, float* y, int64_t co
 }
 
 void float_layer_norm(const float* x, float* y, int64_t rows, int64_t length, const float* weight, const float* bias,
-                      double eps) {
+                      double eps, bool centered) {
     if (rows * length == 0) return;
     std::vector<float> ones, zeros;
     if (weight == nullptr) ones.assign(static_cast<size_t>(length), 1.0f);
     if (bias == nullptr) zeros.assign(static_cast<size_t>(length), 0.0f);
     if (x != y) prepare_floats(y, rows * length);
     const FloatLayerNormArgs a{
-        x, y, length, weight != nullptr ? weight : ones.data(), bias != nullptr ? bias : zeros.data(), eps};
+        x,   y,       length,  weight != nullptr ? weight : ones.data(), bias != nullptr ? bias : zeros.data(),
+        eps, nullptr, centered};
     const FloatLayerNormFn kernel = kernels().float_layer_norm;
     parallel_for(rows, grain_of(length), [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
 }

@@ -11,9 +11,9 @@ namespace zeropoint {
 // y[i] = function(x[i]); y may be x.
 void float_function(FloatFunction function, const float* x, float* y, int64_t count);
 
-// Over rows of `length` elements; without a weight it is 1, without a bias 0. y may be x.
+// Over rows of `length` elements; without a weight it is 1, without a bias 0. y may be x. Not `centered`: RMS norm.
 void float_layer_norm(const float* x, float* y, int64_t rows, int64_t length, const float* weight, const float* bias,
-                      double eps);
+                      double eps, bool centered = true);
 
 // Over the middle axis of outer x length x inner elements; y may be x. `safe`: a row of -infinity gives zeros.
 void float_softmax(const float* x, float* y, int64_t outer, int64_t length, int64_t inner, bool safe);

@@ -15,7 +15,7 @@ namespace zeropoint {
 
 void residual_norm(const ResidualNorm& n) {
     if (n.other == nullptr && n.bytes == nullptr)
-        return float_layer_norm(n.x, n.y, n.rows, n.length, n.weight, n.bias, n.eps);
+        return float_layer_norm(n.x, n.y, n.rows, n.length, n.weight, n.bias, n.eps, n.centered);
     if (n.rows * n.length == 0) return;
     std::vector<float> ones, zeros;
     if (n.weight == nullptr) ones.assign(static_cast<size_t>(n.length), 1.0f);
@@ -36,7 +36,8 @@ void residual_norm(const ResidualNorm& n) {
             float* y = n.y != nullptr
                            ? n.y + at
                            : reinterpret_cast<float*>(scratch_of<Rows>(static_cast<size_t>(count) * sizeof(float)));
-            norm({n.x + at, y, n.length, weight, bias, n.eps, n.other != nullptr ? n.other + at : nullptr}, 0, rows);
+            norm({n.x + at, y, n.length, weight, bias, n.eps, n.other != nullptr ? n.other + at : nullptr, n.centered},
+                 0, rows);
             if (n.bytes == nullptr) continue;
             QuantizeArgs q;
             q.x = y;

@@ -14,6 +14,7 @@ struct ResidualNorm {
     int64_t rows = 0, length = 0;
     const float *weight = nullptr, *bias = nullptr;  // or none: 1 and 0
     double eps = 0;
+    bool centered = true;   // else RMS norm
     float* y = nullptr;     // or none, if there are bytes
     void* bytes = nullptr;  // or none
     IntType type = IntType::u8;

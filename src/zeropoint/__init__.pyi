@@ -8,6 +8,7 @@ from zeropoint import (
     eager as eager,
     fake_quant as fake_quant,
     fx as fx,
+    generation as generation,
     graph as graph,
     nn as nn,
     numerics as numerics,

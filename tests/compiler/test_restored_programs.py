@@ -25,9 +25,12 @@ from zeropoint.operators import RESTORES
 from zeropoint.ops import rounding
 
 # Steps that are split before, that no operator of graphs is, or that check sizes; kept programs with such, or state.
-WITHOUT_CALL = {"attention", "channel_lookup", "foreign", "require"}
+WITHOUT_CALL = {
+    "attention", "cache_attention", "channel_lookup", "foreign", "group_embedding", "group_linear", "require",
+}  # fmt: skip
 REFUSED = {
-    "normed": "channel_lookup", "remembering": r"has state \(last\)", "written": "index_put.*'multiply'",
+    "decoder": "has state", "normed": "channel_lookup",
+    "remembering": r"has state \(last\)", "written": "index_put.*'multiply'",
 }  # fmt: skip
 
 

@@ -7,14 +7,18 @@ choice of kernel at run time, and the threads.
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from gguf_files import decoder_file
 
 import zeropoint
 import zeropoint.tensor  # registers every operator
-from zeropoint import _native, runtime
+from zeropoint import _native, generation, runtime
 from zeropoint.compiler.program_builder import Input, ProgramBuilder
 from zeropoint.numerics.affine import (
     Beyond,
@@ -42,10 +46,10 @@ NEEDED = {"reference", "portable", "avx2", "avx512"}
 FEWER = {
     "quantization_loss": {"avx512"},
     "interleave": {"avx512"},  # 16 bytes at a time are enough: memory is what limits it
-    **{name: {"avx512"} for name in ("attention", "gemm", "narrow_gemm", "depthwise")},
+    **{name: {"avx512"} for name in ("attention", "cache_attention", "gemm", "group_gemm", "narrow_gemm", "depthwise")},
 }
 MORE = {
-    "attention": {"vnni"},
+    **{name: {"vnni"} for name in ("attention", "cache_attention", "group_gemm")},
     "gemm": {"avx_vnni", "vnni", "amx"},
     "narrow_gemm": {"vnni", "amx"},
     "depthwise": {"vnni"},
@@ -440,6 +444,19 @@ def attention_case() -> Outputs:
     return outputs
 
 
+def decoder_case() -> Outputs:
+    """Through programs of language models: only their steps run these kernels."""
+    outputs = []
+    with tempfile.TemporaryDirectory() as folder:
+        for form, cache, heads in (("Q4_0", "int8", 4), ("Q4_1", "float16", 2), ("Q8_0", "int8", 1)):
+            source = decoder_file(Path(folder) / "a.gguf", form=form, heads=heads, shared_heads=1)
+            generation.compile_decoder(source, Path(folder) / "a.zpt", cache=cache, sequences=2)
+            model = generation.load(Path(folder) / "a.zpt")
+            ids, every = np.arange(29) % 40, np.arange(29)
+            outputs.append(torch.from_numpy(model.logits(ids, every, every * 0, every)))
+    return outputs
+
+
 def quantized_function_case() -> Outputs:
     """Through a program: a linear layer with a function is the only one that runs it."""
     g = torch.Generator().manual_seed(17)
@@ -506,6 +523,8 @@ def float_depthwise_case() -> Outputs:
 
 CASES: dict[str, Callable[[], Outputs]] = {
     "attention": attention_case,
+    "cache_attention": decoder_case,
+    "group_gemm": decoder_case,
     "float_function": float_function_case,
     "map": map_case,
     "float_softmax": float_softmax_case,

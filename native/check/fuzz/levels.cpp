@@ -61,7 +61,7 @@ Bytes in_order(const Tensor& y, const Bytes& bytes) {
 
 class LevelCheck {
 public:
-    explicit LevelCheck(const std::string& path) : path_(path), program_(Container::read(path)) {}
+    explicit LevelCheck(const std::string& path) : path_(path), program_(Container::read(path, tensors_in_place)) {}
 
     // Whether nothing differs.
     bool run() {

@@ -234,7 +234,7 @@ int run_threads(const Options& options) {
     constexpr int kThreads = 8, kRuns = 20, kLoads = 10, kFirst = 3, kBatches = 20;  // more than plans are kept
     std::atomic<int> wrong{0};
     for (const std::string& path : options.files) {
-        Program shared(Container::read(path));
+        Program shared(Container::read(path, tensors_in_place));
         const auto once = [](Program& program, int64_t batch) {
             std::vector<InputLayout> layouts;
             std::vector<std::vector<uint8_t>> inputs, outputs;
@@ -269,7 +269,7 @@ int run_threads(const Options& options) {
             });
         threads.emplace_back([&] {
             for (size_t i = 0; i < kLoads; ++i) {
-                Program own(Container::read(path));
+                Program own(Container::read(path, tensors_in_place));
                 if (once(own, static_cast<int64_t>(i) + kFirst) != expected[i]) ++wrong;
             }
         });

@@ -70,7 +70,7 @@ int64_t live_bytes() {
 class Starved {
 public:
     explicit Starved(const std::string& path) : path_(path) {
-        Program program(Container::read(path));
+        Program program(Container::read(path, tensors_in_place));
         inputs_.push_back(inputs_of(program, 0, true));
         inputs_.push_back(inputs_of(program, 5, false));  // some programs have no result for a batch of one or two
         want_ = use(program, inputs_);
@@ -107,7 +107,7 @@ private:
         std::unique_ptr<Program> program;
         fail_request(number);
         try {
-            program = std::make_unique<Program>(Container::read(path_));
+            program = std::make_unique<Program>(Container::read(path_, tensors_in_place));
             const Results got = use(*program, inputs_);
             if (number == 0) return;
             fail_request(0);
@@ -119,7 +119,7 @@ private:
         }
         if (number == 0) return;
         fail_request(0);
-        if (!program) program = std::make_unique<Program>(Container::read(path_));
+        if (!program) program = std::make_unique<Program>(Container::read(path_, tensors_in_place));
         if (use(*program, inputs_) != want_) complain(number, "other results afterwards");
     }
 

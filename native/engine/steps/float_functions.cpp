@@ -33,7 +33,8 @@ public:
 };
 
 // Over the last axes. Inputs: x, weight or null, bias or null, flat, and what is added to x before, or none. With
-// `dtype` the result is quantized, too: the last output is bytes, and the first one, if there are two, float32.
+// `dtype` the result is quantized, too: the last output is bytes, and the first one, if there are two, float32. Not
+// `centered`: RMS norm.
 class FloatLayerNorm : public Step {
 public:
     explicit FloatLayerNorm(StepReader& r)
@@ -41,6 +42,7 @@ public:
           bias_(r.optional_constant(2, ElementType::f32, 1)),
           axes_(r.integer("axes", 1, static_cast<int64_t>(kMostAxes))),
           eps_(r.number("eps")),
+          centered_(!r.has("centered") || r.flag("centered")),
           to_bytes_(r.has("dtype")) {
         r.require_inputs(3, 4);
         if (!(eps_ >= 0) || !std::isfinite(eps_)) r.fail("attribute 'eps' must not be negative");
@@ -73,6 +75,7 @@ public:
         n.weight = floats_of(weight_, n.length);
         n.bias = floats_of(bias_, n.length);
         n.eps = eps_;
+        n.centered = centered_;
         n.type = int_type(type_);
         n.scale = scale_;
         n.zero_point = static_cast<double>(zero_point_);
@@ -121,7 +124,7 @@ private:
     const StoredTensor *weight_, *bias_;
     int64_t axes_;
     double eps_;
-    bool to_bytes_, to_floats_ = true;
+    bool centered_, to_bytes_, to_floats_ = true;
     ElementType type_ = ElementType::u8;
     double scale_ = 1;
     int64_t zero_point_ = 0, low_ = 0, high_ = 255;

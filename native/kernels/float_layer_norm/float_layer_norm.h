@@ -1,4 +1,5 @@
-// float_layer_norm: rows of float32 with mean 0 and variance 1, then a weight and a bias for each column.
+// float_layer_norm: rows of float32 with mean 0 and variance 1, then a weight and a bias for each column. Without
+// centering, as in RMS norm, m is 0.
 //
 //   x    = x + other                              float32, if there is another
 //   m    = sum(x) / n
@@ -27,6 +28,7 @@ struct FloatLayerNormArgs {
     const float* bias = nullptr;
     double eps = 0;
     const float* other = nullptr;  // rows as those of x; may be y
+    bool centered = true;
 };
 
 // The rows [begin, end).

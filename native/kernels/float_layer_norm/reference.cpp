@@ -34,7 +34,9 @@ void float_layer_norm_reference(const FloatLayerNormArgs& a, int64_t begin, int6
             for (int64_t i = 0; i < a.length; ++i) y[i] = x[i] + a.other[row * a.length + i];
             x = y;
         }
-        const float mean = static_cast<float>(sum(x, a.length, [](float lane, float v) { return lane + v; }) / count);
+        const float mean =
+            a.centered ? static_cast<float>(sum(x, a.length, [](float lane, float v) { return lane + v; }) / count)
+                       : 0.0f;
         const double squares =
             sum(x, a.length, [&](float lane, float v) { return std::fma(v - mean, v - mean, lane); });
         const double variance = static_cast<double>(static_cast<float>(squares / count));

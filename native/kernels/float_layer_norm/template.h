@@ -53,6 +53,8 @@ inline void float_layer_norm_rows(const FloatLayerNormArgs& a, int64_t row) {
     const float* const rows = a.other != nullptr ? a.y : a.x;
     if (a.other != nullptr) add_rows<V>(a, row * a.length, (row + kRows) * a.length);
     for (int k = 0; k < kRows; ++k) {
+        mean[k] = 0;
+        if (!a.centered) continue;
         const float* x = rows + (row + k) * a.length;
         const double sum = float_sum<V>(x, a.length, 0.0f, [](F s, F v) { return V::add(s, v); });
         mean[k] = static_cast<float>(sum / count);

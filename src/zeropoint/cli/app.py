@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from zeropoint.cli.bench import bench
+from zeropoint.cli.chat import chat
 from zeropoint.cli.compare import compare
 from zeropoint.cli.convert import convert
 from zeropoint.cli.doctor import doctor
@@ -32,7 +33,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
 )
-for command in (quantize, tune, export, inspect, run, bench, compare, sensitivity, report, convert, migrate, doctor):
+for command in (
+    quantize,
+    chat,
+    tune,
+    export,
+    inspect,
+    run,
+    bench,
+    compare,
+    sensitivity,
+    report,
+    convert,
+    migrate,
+    doctor,
+):
     app.command()(command)
 app.command("show")(show_program)
 

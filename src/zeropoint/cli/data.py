@@ -20,7 +20,7 @@ from zeropoint.described import described, shortened
 from zeropoint.regular_file import Allowance
 from zeropoint.safetensors_header import read_header, read_whole
 
-__all__ = ["Batch", "Data", "Samples", "checked_data", "load_arrays", "load_batches", "load_tensors"]
+__all__ = ["Batch", "Data", "OptionalData", "Samples", "checked_data", "load_arrays", "load_batches", "load_tensors"]
 
 SUFFIXES = (".npy", ".npz", ".safetensors")
 
@@ -52,17 +52,16 @@ def checked_data(text: str | None) -> str | None:
     return text
 
 
-Data = Annotated[
-    str,
-    typer.Option(
-        "--data",
-        "-d",
-        metavar="DATA",
-        help="A .npy, .npz or .safetensors file, package.module:iterable, file.py:iterable, or a folder of images, "
-        "also as photos,pixels=unit,size=256.",
-        callback=checked_data,
-    ),
-]
+_DATA = typer.Option(
+    "--data",
+    "-d",
+    metavar="DATA",
+    help="A .npy, .npz or .safetensors file, package.module:iterable, file.py:iterable, or a folder of images, also as "
+    "photos,pixels=unit,size=256.",
+    callback=checked_data,
+)
+Data = Annotated[str, _DATA]
+OptionalData = Annotated[str | None, _DATA]
 Batch = Annotated[int, typer.Option("--batch", "-b", min=1, help="Batch size.")]
 Samples = Annotated[
     int, typer.Option("--samples", "-n", min=1, help="Number of samples of a file, or batches of an iterable, to use.")

@@ -10,7 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from zeropoint.atomic_file import replacing
-from zeropoint.cli.data import Batch, Data, Samples, load_tensors
+from zeropoint.cli.data import Batch, OptionalData, Samples, load_tensors
+from zeropoint.cli.language import (
+    Bits,
+    Cache,
+    CacheType,
+    Context,
+    Group,
+    Sequences,
+    is_language_model,
+    quantize_language_model,
+)
 from zeropoint.cli.models import Model, Pickle, is_script, load_float
 from zeropoint.cli.output import AsJson, show, work
 from zeropoint.cli.paths import writable
@@ -39,7 +49,7 @@ Float = Annotated[
 
 def quantize(
     model: Model,
-    data: Data,
+    data: OptionalData = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -57,12 +67,30 @@ def quantize(
     batch: Batch = 8,
     samples: Samples = 100,
     pickle: Pickle = False,
+    bits: Bits = 4,
+    group: Group = 32,
+    cache: Cache = CacheType.int8,
+    context: Context = None,
+    sequences: Sequences = 4,
     as_json: AsJson = False,
 ) -> None:
     """Quantize and compile a model.
 
     Example: `zeropoint quantize resnet18.pt2 --data images.npy -o resnet18.zpt --report report.html`
+
+    A language model in a GGUF file, or in a folder with config.json, safetensors and tokenizer.json, becomes a program
+    for `zeropoint chat`, without data: `zeropoint quantize model.gguf -o model.zpt`
     """
+    if is_language_model(model):
+        if output is None:
+            raise typer.BadParameter("pass a file for the result, --output model.zpt")
+        with work(as_json):
+            quantize_language_model(
+                model, output, as_json, bits=bits, group=group, cache=cache.value, context=context, sequences=sequences
+            )
+        return
+    if data is None:
+        raise typer.BadParameter("Missing option '--data': pass samples, as in --data images.npy")
     if output is None and not dry_run:
         raise typer.BadParameter("pass a file for the result, --output model.zpt, or --dry-run for the plan alone")
     start = time.perf_counter()

@@ -13,7 +13,7 @@ from zeropoint.runtime.limits import Host, Limit, Work, limit_of
 
 __all__ = ["Profile", "Row"]
 
-_INT8_KERNELS = ("gemm", "depthwise")
+_INT8_KERNELS = ("gemm", "group_gemm", "depthwise")
 _HEADER = ("step", "module", "shape", "precision", "kernel", "us", "share", "GMAC/s", "peak", "limit")
 
 

@@ -166,18 +166,20 @@ def _is_size(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 20
 
 
-def load(path: str | os.PathLike[str], *, memory_limit: int | None = None) -> Program:
+def load(path: str | os.PathLike[str], *, memory_limit: int | None = None, in_place: bool = True) -> Program:
     """Load a program file, validate it, and pack its weights for this CPU.
 
     Args:
         memory_limit: the largest number of bytes for the values of one run; 8 GiB by default. With a larger limit,
             packed weights can use as much; otherwise they can use 60 MB plus 16 bytes for each byte of the file.
+        in_place: use weights that are stored as the kernels read them, those of language models, where the file is
+            mapped; it must not change while the program is in use. Else they are copied to memory with large pages.
 
     Raises:
         FormatError: if the file is invalid; the message has the path, the problem and its location.
     """
     options = {} if memory_limit is None else {"memory_limit": memory_limit}
     try:
-        return Program(_native.Program.read(os.fspath(path), **options))
+        return Program(_native.Program.read(os.fspath(path), in_place=in_place, **options))
     except _native.FormatError as error:
         raise _native.FormatError(f"{os.fspath(path)}: {error}") from None

@@ -1,0 +1,295 @@
+"""Decoders as transformers keeps them: sizes from config.json, tensors by the names of their modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from zeropoint.generation.decoder import Decoder, Matrix
+from zeropoint.generation.group_weights import UNIT, GroupMatrix, quantized
+from zeropoint.generation.packed_checkpoint import PackedCheckpoint
+from zeropoint.generation.tensor_files import Tensors
+
+__all__ = ["FolderWeights", "folder_decoder"]
+
+_ROOT, _LAYER = "model.", "model.layers.{i}."
+_NAMES = {
+    "embedding": _ROOT + "embed_tokens",
+    "head": "lm_head",
+    "norm": _ROOT + "norm",
+    "attention_norm": _LAYER + "input_layernorm",
+    "mlp_norm": _LAYER + "post_attention_layernorm",
+    "q": _LAYER + "self_attn.q_proj",
+    "k": _LAYER + "self_attn.k_proj",
+    "v": _LAYER + "self_attn.v_proj",
+    "q_norm": _LAYER + "self_attn.q_norm",
+    "k_norm": _LAYER + "self_attn.k_norm",
+    "o": _LAYER + "self_attn.o_proj",
+    "gate": _LAYER + "mlp.gate_proj",
+    "up": _LAYER + "mlp.up_proj",
+    "down": _LAYER + "mlp.down_proj",
+    "qkv": _LAYER + "self_attn.qkv_proj",
+    "gate_up": _LAYER + "mlp.gate_up_proj",
+}
+_GPT2 = {
+    "embedding": "transformer.wte",
+    "positions": "transformer.wpe",
+    "head": "lm_head",
+    "norm": "transformer.ln_f",
+    "attention_norm": "transformer.h.{i}.ln_1",
+    "mlp_norm": "transformer.h.{i}.ln_2",
+    "qkv": "transformer.h.{i}.attn.c_attn",
+    "o": "transformer.h.{i}.attn.c_proj",
+    "up": "transformer.h.{i}.mlp.c_fc",
+    "down": "transformer.h.{i}.mlp.c_proj",
+}
+_PHI = {"norm": _ROOT + "final_layernorm", "o": _LAYER + "self_attn.dense"}
+_PHI |= {"up": _LAYER + "mlp.fc1", "down": _LAYER + "mlp.fc2"}
+_GEMMA2 = {
+    "attention_end_norm": _LAYER + "post_attention_layernorm",
+    "mlp_norm": _LAYER + "pre_feedforward_layernorm",
+    "mlp_end_norm": _LAYER + "post_feedforward_layernorm",
+}
+_GEMMA = {"root_embedding": True, "raised_norms": True}
+# Families -> what differs from Llama's.
+_FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "mistral": {},
+    "qwen2": {},
+    "qwen3": {},
+    "phi3": {},
+    "gemma": _GEMMA,
+    "gemma2": {**_GEMMA, "names": _NAMES | _GEMMA2, "alternates": True},
+    "phi": {"norm": "layer", "gated": False, "parallel": True, "names": _NAMES | _PHI},
+    "gpt2": {"norm": "layer", "gated": False, "rotates": False, "names": _GPT2, "turned": True},
+}
+_FUNCTIONS = {"silu": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+# What GPT-2 and others call the sizes that Llama names otherwise.
+_OTHER_KEYS = {
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "max_position_embeddings": "n_positions",
+    "rms_norm_eps": "layer_norm_epsilon",
+    "hidden_act": "activation_function",
+}
+# Buffers of modules, which are not weights.
+_NOT_WEIGHTS = ("rotary_emb.inv_freq", "attn.bias", "attn.masked_bias")
+
+
+def folder_decoder(config: Mapping[str, Any], context: int | None) -> Decoder:
+    """What a config.json says.
+
+    Raises:
+        ValueError: if something is missing or wrong, or the family is not supported.
+    """
+    return _Config(config).decoder(context)
+
+
+class _Config:
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config, self.family = config, config.get("model_type")
+        if self.family not in _FAMILIES:
+            raise ValueError(f"the family {self.family!r} is not supported; these are: {', '.join(_FAMILIES)}")
+        self.differs = _FAMILIES[self.family]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        value = self.config.get(key)
+        if value is None and key in _OTHER_KEYS:
+            value = self.config.get(_OTHER_KEYS[key])
+        return default if value is None else value
+
+    def number(self, key: str, default: Any = None, most: float = 1 << 24) -> Any:
+        """A number above zero."""
+        value = self.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= most:
+            raise ValueError(f"{key} of config.json must be a number from 0 to {most}, got {value!r}")
+        return value
+
+    def decoder(self, context: int | None) -> Decoder:
+        width, heads, layers = (self.number(key) for key in ("hidden_size", "num_attention_heads", "num_hidden_layers"))
+        dim = self.number("head_dim", width // heads)
+        trained = self.number("max_position_embeddings")
+        function = self.get("hidden_activation", self.get("hidden_act", "silu"))
+        if function not in _FUNCTIONS:
+            raise ValueError(f"the function {function!r} is not supported; these are: {', '.join(_FUNCTIONS)}")
+        eps = "layer_norm_eps" if self.family == "phi" else "rms_norm_eps"
+        return Decoder(
+            family=str(self.family),
+            layers=layers,
+            width=width,
+            heads=heads,
+            shared_heads=self.number("num_key_value_heads", heads),
+            dim=dim,
+            vocabulary=self.number("vocab_size"),
+            context=min(context or trained, trained),
+            frequencies=self._frequencies(dim),
+            norm=self.differs.get("norm", "rms"),
+            eps=float(self.number(eps, 1e-5)),
+            function=_FUNCTIONS[function],
+            gated=self.differs.get("gated", True),
+            parallel=self.differs.get("parallel", False),
+            embedding_factor=width**0.5 if self.differs.get("root_embedding") else 1.0,
+            scale=self.number("query_pre_attn_scalar") ** -0.5 if "query_pre_attn_scalar" in self.config else None,
+            windows=self._windows(layers),
+            attention_cap=float(self.get("attn_logit_softcapping", 0.0)),
+            logit_cap=float(self.get("final_logit_softcapping", 0.0)),
+        )
+
+    def _windows(self, layers: int) -> tuple[int, ...]:
+        window = self.get("sliding_window")
+        if window is None or self.get("use_sliding_window") is False:
+            return ()
+        kinds = self.get("layer_types")
+        if kinds is None:
+            slides = [not self.differs.get("alternates") or i % 2 == 0 for i in range(layers)]
+        elif len(kinds) == layers and set(kinds) <= {"sliding_attention", "full_attention"}:
+            slides = [kind == "sliding_attention" for kind in kinds]
+        else:
+            raise ValueError(f"layer_types of config.json has kinds that are not supported: {sorted(set(kinds))}")
+        size = self.number("sliding_window")
+        return tuple(size if slide else 0 for slide in slides)
+
+    def _frequencies(self, dim: int) -> np.ndarray:
+        if not self.differs.get("rotates", True):
+            return np.zeros(0, np.float32)
+        rope = {**(self.get("rope_scaling") or {}), **(self.get("rope_parameters") or {})}
+        base = rope.get("rope_theta", self.get("rope_theta", 10000.0))
+        share = rope.get("partial_rotary_factor", self.get("partial_rotary_factor", 1.0))
+        rotated = int(dim * share) // 2 * 2
+        frequencies = np.power(float(base), -np.arange(0, rotated, 2, dtype=np.float64) / rotated)
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        if kind == "linear":
+            frequencies /= float(rope["factor"])
+        elif kind == "llama3":
+            frequencies = _llama3(frequencies, rope)
+        elif kind != "default":
+            raise ValueError(f"the scaling {kind!r} of angles is not supported, only default, linear and llama3")
+        return frequencies.astype(np.float32)
+
+
+def _llama3(frequencies: np.ndarray, rope: Mapping[str, Any]) -> np.ndarray:
+    """Slow angles are slower by a factor; those in between are a mixture."""
+    factor, low, high = (float(rope[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    turns = float(rope["original_max_position_embeddings"]) * frequencies / (2 * np.pi)
+    share = np.clip((turns - low) / (high - low), 0, 1)
+    return share * frequencies + (1 - share) * frequencies / factor
+
+
+class FolderWeights:
+    """The tensors of a model, rounded to groups: the embedding and the last layer to 8 bits, the others to `bits`."""
+
+    def __init__(
+        self, tensors: Tensors, decoder: Decoder, bits: int, group: int, packed: PackedCheckpoint | None = None
+    ) -> None:
+        self.tensors, self.decoder, self.bits, self.group, self.packed = tensors, decoder, bits, group, packed
+        self.differs = _FAMILIES[decoder.family]
+        self._names: dict[str, str] = self.differs.get("names", _NAMES)
+        self._all = set(tensors.names())
+        self._used: set[str] = set()
+        self.rounded: dict[str, str] = {}  # matrices that were rounded, and their dtype
+        prefix = "transformer." if decoder.family == "gpt2" else "model."
+        self._prefix = "" if any(name.startswith(prefix) for name in self._all) else prefix
+
+    def unused(self) -> list[str]:
+        """Tensors that nothing has read."""
+        left = {name for name in self._all - self._used if not name.endswith(_NOT_WEIGHTS)}
+        return sorted(left - {"lm_head.weight"} if "lm_head.weight" in self._ties() else left)
+
+    def _ties(self) -> set[str]:
+        """The last layer, where it is the embedding again."""
+        name, table = "lm_head.weight", f"{self._names['embedding']}.weight".removeprefix(self._prefix)
+        if name not in self._all or table not in self._all or self.tensors.shape(name) != self.tensors.shape(table):
+            return set()
+        return {name} if np.array_equal(self.tensors.raw(name), self.tensors.raw(table)) else set()
+
+    def _find(self, name: str, what: str) -> tuple[str, slice | None] | None:
+        """A tensor by our name, and its outputs if it is a part of one."""
+        layer, _, short = name.rpartition(".")
+        d = self.decoder
+        for whole, parts in (("", (short,)), ("qkv", ("q", "k", "v")), ("gate_up", ("gate", "up"))):
+            pattern = self._names.get(whole or short)
+            if short not in parts or pattern is None:
+                continue
+            what = what if what != "weight" or not self._is_packed(pattern.format(i=layer)) else "qweight"
+            found = f"{pattern.format(i=layer)}.{what}".removeprefix(self._prefix)
+            if found not in self._all:
+                continue
+            self._used.add(found)
+            if not whole:
+                return found, None
+            count = self.tensors.shape(found)[
+                -1 if what == "qweight" or self.differs.get("turned") or what == "bias" else 0
+            ]
+            sizes = [d.heads * d.dim] + [d.shared_heads * d.dim] * 2 if whole == "qkv" else [count // 2] * 2
+            ends = np.cumsum([0, *sizes])
+            at = parts.index(short)
+            return found, slice(int(ends[at]), int(ends[at + 1]))
+        return None
+
+    def _is_packed(self, layer: str) -> bool:
+        return f"{layer}.qweight".removeprefix(self._prefix) in self._all
+
+    def vector(self, name: str) -> np.ndarray | None:
+        """A float32 vector, or None if the model has none."""
+        is_bias = name.endswith(".bias")
+        found = self._find(name.removesuffix(".bias"), "bias" if is_bias else "weight")
+        if found is None:
+            return None
+        values = self.tensors.raw(found[0])
+        if values.ndim != 1:
+            raise ValueError(f"{found[0]} must have one axis, its shape is {values.shape}")
+        raised = 1 if self.differs.get("raised_norms") and name.endswith("norm") else 0
+        return (values if found[1] is None else values[found[1]]) + np.float32(raised)
+
+    def matrix(self, name: str) -> Matrix | None:
+        """A matrix, or None if the model has none."""
+        found = self._find(name, "weight")
+        if found is None or (name == "head" and found[0] in self._ties()):
+            return None
+        if found[0].endswith(".qweight"):
+            return self._packed_matrix(found[0].removesuffix(".qweight"), found[1])
+        turned = self.differs.get("turned", False) and name not in ("embedding", "positions", "head")
+        shape = self.tensors.shape(found[0])
+        if len(shape) != 2:
+            raise ValueError(f"{found[0]} must have two axes, its shape is {shape}")
+        outputs, inputs = shape[::-1] if turned else shape
+        rows = slice(0, outputs) if found[1] is None else found[1]
+        group = self.group if inputs % self.group == 0 else UNIT
+        if inputs % group:
+            raise ValueError(f"{found[0]} has {inputs} inputs, which are no groups of {UNIT}")
+        self.rounded[found[0]] = "float"
+        bits = 8 if name in ("embedding", "positions", "head") else self.bits
+        return Matrix(
+            len(range(*rows.indices(outputs))),
+            inputs,
+            bits,
+            group,
+            False,
+            self._maker(found[0], rows, turned, bits, group),
+        )
+
+    def _packed_matrix(self, layer: str, rows: slice | None) -> Matrix:
+        if self.packed is None:
+            raise ValueError(f"{layer} has packed weights, and config.json has no quantization_config")
+        self._used |= self._all & {f"{layer}.{part}" for part in self.packed.PARTS}
+        matrix, exact = self.packed.matrix(self.tensors, layer)
+        if not exact:
+            self.rounded[layer] = f"{self.packed.method}, whose zero points times scales become float16"
+        if rows is None:
+            return matrix
+        count = len(range(*rows.indices(matrix.outputs)))
+        return replace(matrix, outputs=count, make=lambda: matrix.make().rows(rows))
+
+    def _maker(self, name: str, rows: slice, turned: bool, bits: int, group: int) -> Callable[[], GroupMatrix]:
+        def make() -> GroupMatrix:
+            values = self.tensors.raw(name)
+            try:
+                return quantized((values.T if turned else values)[rows], bits, group)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+
+        return make

@@ -1,0 +1,87 @@
+"""Mutated GGUF files become programs or are refused in words: ``python tests/fuzz/gguf_fuzz.py [COUNT] [SEED]``.
+
+Mutations change bytes of the header, numbers to extreme ones, cut and repeat parts. What becomes a program is loaded
+and run. Anything but a refusal, more than ten seconds, or much memory is a fault.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from gguf_files import decoder_file
+
+from zeropoint import generation
+
+__all__ = ["run"]
+
+EXTREMES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
+FAMILIES = ("llama", "qwen3", "gemma2", "phi2", "gpt2")
+SECONDS, MEGABYTES = 10, 300
+REFUSALS = (ValueError, NotImplementedError, FloatingPointError)
+
+
+def mutated(content: bytes, random: np.random.Generator) -> bytes:
+    """A file with one to four changes."""
+    data = bytearray(content)
+    for _ in range(random.integers(1, 5)):
+        # Three of four changes are in the entries and the rows of tensors.
+        most = len(data) if random.integers(4) == 0 else min(len(data), 4500)
+        at, kind = int(random.integers(most)), random.integers(5)
+        if kind == 0:
+            data[at] = random.integers(256)
+        elif kind == 1:
+            size = int(random.choice([1, 2, 4, 8]))
+            value = EXTREMES[random.integers(len(EXTREMES))] & ((1 << 8 * size) - 1)
+            data[at : at + size] = value.to_bytes(size, "little")
+        elif kind == 2:
+            del data[at : at + int(random.integers(1, 64))]
+        elif kind == 3:
+            data[at:at] = data[at : at + int(random.integers(1, 64))]
+        else:
+            del data[max(at, 1) :]
+        if not data:
+            return b""
+    return bytes(data)
+
+
+def run(count: int, seed: int) -> tuple[int, int]:
+    """How many files became programs, and how many were refused.
+
+    Raises:
+        AssertionError: for a file that takes long or much memory. Other errors are those of the file.
+    """
+    random = np.random.default_rng(seed)
+    made = refused = 0
+    with tempfile.TemporaryDirectory() as folder:
+        path, output = Path(folder) / "a.gguf", Path(folder) / "a.zpt"
+        seeds = [decoder_file(path, family, layers=1).read_bytes() for family in FAMILIES]
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for number in range(count):
+            path.write_bytes(mutated(seeds[number % len(seeds)], random))
+            start = time.monotonic()
+            try:
+                generation.compile_decoder(path, output)
+                generation.load(output).generate([5, 6], 2)
+                made += 1
+            except REFUSALS:
+                refused += 1
+            except BaseException:
+                Path("gguf_fault.gguf").write_bytes(path.read_bytes())
+                raise
+            assert time.monotonic() - start < SECONDS, f"file {number} of seed {seed} takes long"
+        taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        assert taken < MEGABYTES, f"{taken:.0f} MB"
+    return made, refused
+
+
+if __name__ == "__main__":
+    COUNT, SEED = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000, int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    print("{} became programs, {} were refused".format(*run(COUNT, SEED)))
