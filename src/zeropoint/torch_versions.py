@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -151,10 +152,13 @@ def is_exporting() -> bool:
 def override_kernel(library: Library, operator: str, kernel: Any, key: str) -> None:
     """Register a kernel in front of the one that PyTorch may have registered, until `library` is destroyed.
 
-    2.6 and 2.7 refuse a second kernel from Python, by a list of those they have seen.
+    2.6 and 2.7 refuse a second kernel from Python, by a list of those they have seen. Later ones warn of the first that
+    stands in front of one in C++, which is what was asked for.
     """
     if "allow_override" in inspect.signature(library.impl).parameters:
-        library.impl(operator, kernel, key, allow_override=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
+            library.impl(operator, kernel, key, allow_override=True)
         return
     known: set[str] = torch.library._impls
     before = set(known)

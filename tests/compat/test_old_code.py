@@ -379,7 +379,6 @@ def test_a_name_without_counterpart_can_be_imported_and_says_why_when_used() -> 
     for name, use in {
         "torch.ao.nn.quantized.dynamic.modules.rnn.pack_weight_bias": pack_weight_bias,
         "torch.ao.quantization.utils.check_node": lambda: check_node.anything,
-        "torch._wrapped_quantized_linear_prepacked": torch._wrapped_quantized_linear_prepacked,
     }.items():
         with pytest.raises(NotImplementedError, match=f"^{name} has no counterpart in zeropoint: .* "):
             use()

@@ -454,7 +454,6 @@ def refused(error: type[Exception], match: str, **changes: Any) -> None:
         (ValueError, "need 2 cells, got 1", {"num_layers": 2}),
         (ValueError, "has_biases is False", {"has_biases": False}),
         (ValueError, "between 0 and 1", {"dropout": 1.5}),
-        (ValueError, "dtype is float16", {"dtype": torch.float16}),
         (TypeError, "dtype must be", {"dtype": torch.float64}),
         (NotImplementedError, "use_dynamic", {"use_dynamic": False}),
     ],

@@ -81,8 +81,8 @@ class Scheduler:
             raise ValueError("the prompt has no tokens")
         if len(request.prompt) >= self._context:
             raise ValueError(
-                f"the prompt has {len(request.prompt)} tokens, and the context of the model is {self._context}: shorten"
-                " it, or compile the model with a larger context"
+                f"the prompt has {len(request.prompt)} tokens, and the context of the model is {self._context}: use a"
+                " shorter one, or compile the model with a larger context"
             )
         if request.max_new < 1:
             raise ValueError(f"max_new must be at least 1, got {request.max_new}")
