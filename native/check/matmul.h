@@ -217,8 +217,7 @@ inline std::vector<GemmCandidate> gemm_candidates(Report* report, const char* su
     }
     r.push_back({gemm_amx_emulated(), Check(subject, "emulated amx tiles")});
 #if defined(__x86_64__)
-    if (why_not(Isa::vnni).empty())
-        r.push_back({gemm_avx_vnni_in_evex(), Check(subject, "AVX512's form of avx_vnni")});
+    if (why_not(Isa::vnni).empty()) r.push_back({gemm_avx_vnni_in_evex(), Check(subject, "AVX512's form of avx_vnni")});
 #endif
     return r;
 }
