@@ -11,7 +11,7 @@ from forked import run_forked
 
 from zeropoint import demo
 
-# ``python -m zeropoint.demo folder``, with short timings and without pretrained networks, which have tests of their own.
+# ``python -m zeropoint.demo folder``, with short timings and no pretrained networks, which have tests of their own.
 AS_A_PROGRAM = """
 import functools, runpy, warnings
 warnings.resetwarnings()
