@@ -9,9 +9,8 @@ from pathlib import Path
 from requirements import requirements
 from venv_beside import venv_beside
 
-TRAINERS = ("transformers", "accelerate")  # for the callback of its Trainer
-
 if __name__ == "__main__":
     subprocess.run(
-        [*venv_beside(Path(sys.argv[1])), *requirements(["ray", "spark", "mlflow", "lightning"]), *TRAINERS], check=True
+        [*venv_beside(Path(sys.argv[1])), *requirements(["ray", "spark", "mlflow", "lightning", "transformers"])],
+        check=True,
     )
