@@ -209,6 +209,8 @@ LAYERS = (
     "graph",
     "eager",
     "runtime",
+    "tokenizer_json",
+    "sentence_encoder",
     "compiler",
     "interop",
     "comparison",
