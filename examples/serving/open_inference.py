@@ -1,6 +1,7 @@
 """The Open Inference Protocol, version 2, as KServe and Triton speak it: JSON to arrays and back, for one program."""
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ from zeropoint.runtime import Program
 
 DATATYPES = {"bool": "BOOL", "float16": "FP16", "float32": "FP32", "float64": "FP64"}
 DATATYPES |= {f"{sign}int{bits}": f"{sign}int{bits}".upper() for sign in ("", "u") for bits in (8, 16, 32, 64)}
-KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}  # what JSON may have for an array of a kind, by numpy's letters
+KINDS = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}}  # what JSON may have for an array of a kind
 
 
 class OpenInference:
@@ -64,27 +65,41 @@ class OpenInference:
             )
         if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 1 << 31 for n in shape):
             raise ValueError(f"input {name}: shape is a list of sizes, got {str(shape)[:60]}")
-        try:
-            read = np.asarray(given["data"]).reshape(-1)
-        except (ValueError, OverflowError) as error:  # lists of different lengths
-            raise ValueError(f"input {name}: data is no array: {error}"[:300]) from None
-        count = 1
-        for n in shape:
-            count *= n
-        if read.size != count:
-            raise ValueError(f"input {name}: shape {shape} has {count} values, data has {read.size}")
-        return name, _as(name, read, np.dtype(dtype)).reshape(shape)
+        values = _flat(name, given["data"])
+        count = math.prod(shape)
+        if len(values) != count:
+            raise ValueError(f"input {name}: shape {shape} has {count} values, data has {len(values)}"[:300])
+        return name, _as(name, values, np.dtype(dtype)).reshape(shape)
 
 
-def _as(name: str, read: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def _flat(name: str, data: Any) -> list[Any]:
+    """The values of a list, or of lists of lists, one length in each depth."""
+    if not isinstance(data, list):
+        raise ValueError(f"input {name}: data is a list")
+    while data and isinstance(data[0], list):
+        if {type(part) for part in data} != {list} or len(set(map(len, data))) > 1:
+            raise ValueError(f"input {name}: data has lists of different lengths")
+        data = [value for part in data for value in part]
+    return data
+
+
+def _as(name: str, values: list[Any], dtype: np.dtype) -> np.ndarray:
     """Values of JSON in the dtype of an input; none is rounded to an integer or cut."""
-    if read.size and read.dtype.kind not in KINDS[dtype.kind]:
-        raise ValueError(f"input {name}: data of {DATATYPES[dtype.name]} was expected, got {read.dtype}")
-    if dtype.kind in "iu" and read.size:
+    kinds = {kind.__name__ for kind in set(map(type, values)) - KINDS[dtype.kind]}
+    if kinds:  # before numpy sees them: it would make texts as long as the longest
+        raise ValueError(f"input {name}: data of {DATATYPES[dtype.name]} was expected, got {', '.join(sorted(kinds))}")
+    if dtype.kind in "iu" and values:
         limits = np.iinfo(dtype)
-        if int(read.min()) < limits.min or int(read.max()) > limits.max:
+        if min(values) < limits.min or max(values) > limits.max:
             raise ValueError(f"input {name}: a value is not between {limits.min} and {limits.max}")
-    return read.astype(dtype)
+    try:
+        with np.errstate(over="ignore"):
+            made = np.array(values, dtype)
+    except OverflowError:
+        made = np.array([np.inf])
+    if dtype.kind == "f" and not np.isfinite(made).all():
+        raise ValueError(f"input {name}: a value is not a finite number of {DATATYPES[dtype.name]}")
+    return made
 
 
 def _tensor(name: str, dtype: str, shape: Any) -> dict[str, Any]:
