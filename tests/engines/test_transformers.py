@@ -152,6 +152,15 @@ def test_modules_can_stay_in_float(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["llama"], indirect=True)
+def test_a_config_can_be_used_for_several_models(folder: Path) -> None:
+    config = ZeropointConfig()
+    before = config.to_dict()
+    model = LlamaForCausalLM.from_pretrained(folder / "float", quantization_config=config)
+    assert config.to_dict() == before
+    assert model.config.quantization_config.modules_to_not_convert == ["lm_head"]
+
+
+@pytest.mark.parametrize("folder", ["llama"], indirect=True)
 def test_half_precision_keeps_the_scales(folder: Path) -> None:
     config = ZeropointConfig("weight_only", bits=4, group_size=16)
     wanted = AutoModelForCausalLM.from_pretrained(folder / "float", quantization_config=config)

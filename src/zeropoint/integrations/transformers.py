@@ -5,6 +5,7 @@ Importing this module registers the method "zeropoint" with transformers: it als
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -138,6 +139,9 @@ class ZeropointQuantizer(HfQuantizer):
     """What transformers calls while it loads a model."""
 
     quantization_config: ZeropointConfig
+
+    def __init__(self, quantization_config: ZeropointConfig, **given: Any) -> None:
+        super().__init__(copy.deepcopy(quantization_config), **given)  # names of modules of this model are added
 
     def validate_environment(self, *args: Any, device_map: Any = None, **given: Any) -> None:
         devices = device_map.values() if isinstance(device_map, dict) else [device_map or "cpu"]
