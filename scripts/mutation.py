@@ -127,7 +127,7 @@ BUGS = (
     ),
     Bug(
         "arena: values that are used at the same time overlap",
-        "native/engine/plan.cpp",
+        "native/engine/arena.cpp",
         "offset = std::max(offset, o.offset + o.bytes);",
         "offset = std::max(offset, o.offset + o.bytes / 2);",
         "tests/runtime tests/compiler",

@@ -279,6 +279,29 @@ def checkpoints(made: Path) -> Files:
     }
 
 
+def bodies(made: Path) -> Files:
+    """What a server is sent: arrays, and JSON of the Open Inference Protocol."""
+    given = {"name": "image", "shape": [1], "datatype": "FP32", "data": [1]}
+
+    def changed(**change: Any) -> bytes:
+        return json.dumps({"inputs": [given | change]}).encode()
+
+    wrong = {
+        "lists without end": b"[" * 1_000_000,
+        "data without end": b'{"inputs": [{"name": "image", "shape": [1], "datatype": "FP32", "data": '
+        + b"[" * 500_000,
+        "objects": b'{"inputs": [' + b"{}," * 500_000 + b"{}]}",
+        "a long number": changed(data=0).replace(b": 0", b": " + b"9" * 100_000),
+        "a terabyte": changed(shape=[1 << 19, 1 << 19]),
+        "sizes that overflow": changed(shape=[1 << 30] * 60),
+        "many values": changed(data=[1] * 1_000_000),
+        "long texts": changed(data=["x" * 1_000_000]),
+        "texts of different lengths": changed(data=["x" * 100_000] + ["y"] * 100_000),
+        "code": changed(name=_line(made), datatype=_line(made)),
+    }
+    return {**arrays(made), **{f"json: {name}": data for name, data in wrong.items()}}
+
+
 # The kinds of SECURITY.md, the ending of their files, and what makes them.
 def language_models(made: Path) -> Files:
     """Counts and sizes that no file has, code in templates and names, tokenizers that take long."""
@@ -330,5 +353,5 @@ KINDS: dict[str, tuple[str, Callable[[Path], Files]]] = {
     "arrays (`.npz`)": (".npz", array_archives),
     "Python source": (".py", sources),
     "checkpoints of calibration and tuning": (".json", checkpoints),
-    "request bodies": (".npy", arrays),
+    "request bodies": (".npy", bodies),
 }

@@ -114,7 +114,9 @@ def _run_blocks(page: Path, text: str, namespace: dict[str, object]) -> None:
 
 MODULES = ["zeropoint", *(m.name for m in pkgutil.walk_packages(zeropoint.__path__, "zeropoint."))]
 # These derive from classes of frameworks that only `make test-engines` installs.
-OF_FRAMEWORKS = ("zeropoint.integrations.lightning", "zeropoint.integrations.transformers_trainer")
+OF_FRAMEWORKS = tuple(
+    f"zeropoint.integrations.{name}" for name in ("lightning", "transformers", "transformers_trainer")
+)
 
 
 @pytest.mark.parametrize("name", [m for m in MODULES if not m.endswith("._native") and m not in OF_FRAMEWORKS])

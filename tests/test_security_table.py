@@ -17,6 +17,7 @@ MEGABYTES = 64 + 150  # beside 64 bytes for each byte of the file: what imports 
 # How each entry point is called, with `path`.
 ENTRIES = {
     "`zeropoint.runtime.load`": "zeropoint.runtime.load(path)",
+    "`zeropoint.sentence_encoder.load`": "zeropoint.sentence_encoder.load(path)",
     "`zeropoint inspect`": "command('inspect', path)",
     "`zeropoint show --no-time`": "command('show', path, '--no-time', '-o', folder + '/page.html')",
     "`zeropoint export`": "command('export', path, '-o', folder + '/made.onnx')",
@@ -77,8 +78,10 @@ def answered(path):
     async def send(message):
         sent.append(message)
 
-    asyncio.run(server.app({"type": "http", "method": "POST", "path": "/predict", "headers": []}, receive, send))
-    assert sent[0]["status"] == 400, sent
+    for address in ("/predict", "/v2/models/image/infer"):
+        sent.clear()
+        asyncio.run(server.app({"type": "http", "method": "POST", "path": address, "headers": []}, receive, send))
+        assert sent[0]["status"] == 400, sent
 
 def tried(call, paths):
     now = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import http.client
 import io
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,6 +21,7 @@ import golden_programs
 import numpy as np
 import pytest
 
+EXAMPLES = Path(__file__).parents[1] / "examples" / "serving"
 MODEL = golden_programs.FOLDER / "image.zpt"
 MOST, SECONDS = 200_000, 1.5
 X = np.ones((2, 3, 8, 8), np.float32)
@@ -29,7 +32,7 @@ class Running:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        app = ["uvicorn", "--app-dir", str(Path(__file__).parents[1] / "examples" / "serving"), "server:app"]
+        app = ["uvicorn", "--app-dir", str(EXAMPLES), "server:app"]
         self.process = subprocess.Popen(
             [sys.executable, "-m", *app, "--port", str(self.port), "--log-level", "error"],
             env={**os.environ, "MODEL": str(MODEL), "MOST_BYTES": str(most), "SECONDS": str(SECONDS)},
@@ -199,6 +202,161 @@ def test_many_clients_do_not_take_more_memory_than_eight_bodies() -> None:
         assert set(statuses) <= {400, 503}
         assert own.peak() - before < 3 * 8 * most // 1000  # and what uvicorn and sockets hold
         assert own.ask(written(X))[0] == 200
+
+
+def asked(server: Running, change: object = None, **more: object) -> tuple[int, dict[str, object]]:
+    """The answer of the Open Inference Protocol to X, with changes of the request or of its input."""
+    given = {"name": "image", "shape": list(X.shape), "datatype": "FP32", "data": X.ravel().tolist()}
+    request = {"inputs": [{**given, **(change or {})}], **more}  # type: ignore[dict-item]
+    status, answer = server.ask(json.dumps(request), "/v2/models/image/infer")
+    return status, json.loads(answer)
+
+
+def test_the_protocol_answers_with_what_the_program_computes(server: Running) -> None:
+    wanted = expected()
+    for change in ({}, {"data": X.tolist()}):  # flat, or nested as the shape
+        status, answer = asked(server, change, id="seven", outputs=[{"name": output_name()}])
+        assert status == 200, answer
+        (row,) = answer.pop("outputs")  # type: ignore[misc, attr-defined]
+        assert answer == {"model_name": "image", "id": "seven"}
+        assert (row["name"], row["datatype"], row["shape"]) == (output_name(), "FP32", list(wanted.shape))
+        np.testing.assert_array_equal(np.float32(row["data"]).reshape(row["shape"]), wanted)
+
+
+def output_name() -> str:
+    from zeropoint import runtime
+
+    return runtime.load(MODEL).outputs[0][0]
+
+
+def test_the_protocol_describes_the_model_and_says_that_it_is_ready(server: Running) -> None:
+    def get(path: str) -> object:
+        status, answer = server.ask(None, path, "GET")
+        assert status == 200, answer
+        return json.loads(answer)
+
+    assert get("/v2/health/live") == {"live": True}
+    assert get("/v2/health/ready") == get("/v2/models/image/ready") == {"ready": True}
+    assert get("/v2")["extensions"] == []  # type: ignore[index]
+    about = get("/v2/models/image")
+    assert about["inputs"] == [{"name": "image", "datatype": "FP32", "shape": [-1, 3, -1, -1]}]  # type: ignore[index]
+    assert about["outputs"][0]["name"] == output_name()  # type: ignore[index]
+
+
+SHAPE = list(X.shape)
+WRONG_REQUESTS = {
+    "no JSON": (b"{", "no JSON"),
+    "nested": (b"[" * 20_000, "no JSON"),
+    "no object": (b"[]", '"inputs", a list'),
+    "no inputs": (b"{}", '"inputs", a list'),
+    "another input": ({"name": "z"}, "no input 'z', only image"),
+    "another type": ({"datatype": "FP64"}, "has the datatype FP32, got 'FP64'"),
+    "no shape": ({"shape": "x"}, "list of sizes"),
+    "a negative size": ({"shape": [-2, 3, 8, 8]}, "list of sizes"),
+    "too few values": ({"data": [1.0]}, "has 384 values, data has 1"),
+    "a terabyte": ({"shape": [2**30, 2**30]}, "values, data has 384"),
+    "texts": ({"data": ["1.0"] * 384}, "FP32 was expected, got str"),
+    "truths": ({"data": [True] * 384}, "FP32 was expected, got bool"),
+    "ragged": ({"data": [[1.0], [1.0, 2.0]]}, "different lengths"),
+    "no list": ({"data": 1.0}, "data is a list"),
+    "beyond float32": ({"data": [1e39] * 384}, "finite number of FP32"),
+    "no number of JSON": ({"data": [float("nan")] * 384}, "finite number of FP32"),
+    "a shape that does not fit": ({"shape": [384]}, "shape"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_REQUESTS)
+def test_a_wrong_request_of_the_protocol_is_refused_in_words(server: Running, case: str) -> None:
+    body, why = WRONG_REQUESTS[case]
+    if isinstance(body, bytes):
+        status, text = server.ask(body, "/v2/models/image/infer")
+        answer = json.loads(text)
+    else:
+        status, answer = asked(server, body)
+    assert status == 400
+    assert why in str(answer["error"])
+    assert len(str(answer)) < 1500
+
+
+def test_the_protocol_has_limits_of_its_own(server: Running) -> None:
+    status, answer = server.ask(bytes(MOST // 8 + 1), "/v2/models/image/infer")
+    assert (status, str(MOST // 8) in json.loads(answer)["error"]) == (413, True)
+    assert asked(server, {}, outputs=[{"name": "other"}])[0] == 400
+    status, text = server.ask(b"{}", "/v2/models/other/infer")
+    assert (status, "error" in json.loads(text)) == (404, True)
+    twice = {"name": "image", "shape": SHAPE, "datatype": "FP32", "data": X.ravel().tolist()}
+    body = json.dumps({"inputs": [twice, twice]})
+    assert server.ask(body, "/v2/models/image/infer")[0] == 400
+
+
+def test_integers_are_neither_cut_nor_rounded() -> None:
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        import open_inference
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    protocol = open_inference.OpenInference(Doubled(), "doubled")
+    made = protocol.infer(request_of([1, -128, 127]))
+    assert made["outputs"] == [{"name": "y", "datatype": "INT8", "shape": [3], "data": [2, 0, -2]}]  # int8 wraps
+    for data, why in (
+        ([1.5, 2, 3], "got float"),
+        ([1, 2, 128], "between -128 and 127"),
+        ([1, 2, 2**70], "between -128 and 127"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            protocol.infer(request_of(data))
+
+
+class Doubled:
+    """What stands for a program of integers: the files in tests/golden have none."""
+
+    inputs = outputs = (("y", "int8", (3,)),)
+
+    def __call__(self, y: np.ndarray) -> np.ndarray:
+        return y + y
+
+
+def request_of(data: object) -> bytes:
+    return json.dumps({"inputs": [{"name": "y", "shape": [3], "datatype": "INT8", "data": data}]}).encode()
+
+
+def test_metrics_count_requests_and_their_time() -> None:
+    with running() as own:
+        assert [own.ask(written(X))[0], own.ask(b"x")[0], own.ask(None, "/secret", "GET")[0]] == [200, 400, 404]
+        status, answer = own.ask(None, "/metrics", "GET")
+    lines = answer.decode().splitlines()
+    assert status == 200
+    assert 'zeropoint_requests_total{route="predict",status="200"} 1' in lines
+    assert 'zeropoint_requests_total{route="predict",status="400"} 1' in lines
+    assert 'zeropoint_requests_total{route="other",status="404"} 1' in lines
+    assert 'zeropoint_request_seconds_bucket{le="+Inf"} 1' in lines
+    assert "zeropoint_bytes_held 0" in lines
+    assert "secret" not in answer.decode()
+
+
+def test_the_client_of_the_page_runs(server: Running, tmp_path: Path) -> None:
+    (client,) = re.findall(r"```py\n(.*?)```", (EXAMPLES.parents[1] / "docs" / "serving.md").read_text(), re.DOTALL)
+    assert len(client.splitlines()) <= 15
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            client.replace("localhost:8000", f"127.0.0.1:{server.port}").replace("models/model", "models/image"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_image_has_the_files_that_the_server_imports() -> None:
+    text = (EXAMPLES / "Dockerfile").read_text()
+    for name in {"server.py", *(f"{module}.py" for module in ("open_inference", "metrics"))}:
+        assert f"examples/serving/{name}" in text
+        assert (EXAMPLES / name).exists()
+    imported = set(re.findall(r"^from (\w+) import", (EXAMPLES / "server.py").read_text(), re.MULTILINE))
+    assert {name for name in imported if (EXAMPLES / f"{name}.py").exists()} == {"open_inference", "metrics"}
 
 
 def test_sigterm_ends_the_server_although_clients_hang() -> None:

@@ -1,21 +1,27 @@
 """A model behind HTTP: ``MODEL=model.zpt uvicorn --app-dir examples/serving server:app``.
 
-POST /predict takes an array as ``numpy.save`` writes it, and returns one. A file that ends in .onnx is run by ONNX
-Runtime instead, for comparison. More settings: THREADS of one inference (1), MOST_BYTES of a request (64 MB), and
-SECONDS that a client may take to send it or to read the answer (10).
+POST /predict takes an array as ``numpy.save`` writes it, and returns one. The addresses under /v2 are those of the Open
+Inference Protocol, for a model with the name of the file; /metrics is for Prometheus. A file that ends in .onnx is run
+by ONNX Runtime instead, for comparison, behind /predict alone. More settings: THREADS of one inference (1), MOST_BYTES
+of a request (64 MB; an eighth of it in JSON), and SECONDS that a client may take to send it or to read the answer (10).
 """
 
 import asyncio
 import io
+import json
 import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from metrics import Metrics
+from open_inference import OpenInference
 
 MOST_BYTES = int(os.environ.get("MOST_BYTES", "64_000_000"))
+MOST_JSON = MOST_BYTES // 8  # the lists that it is read to take several times its size
 MOST_AT_ONCE = 8 * MOST_BYTES  # of all requests that are being received or answered
 SECONDS = float(os.environ.get("SECONDS", "10"))
 AT_THE_END = min(SECONDS, 5)  # for requests that are being answered when the server is told to end
@@ -65,36 +71,80 @@ def array_of(body: bytes) -> np.ndarray:
 
 
 class Server:
-    """The application, as ASGI servers call it."""
+    """The application, as ASGI servers call it.
 
-    def __init__(self, predict: Callable[[np.ndarray], np.ndarray]) -> None:
+    Args:
+        name: of the model in the Open Inference Protocol, which is not there without it.
+    """
+
+    def __init__(self, predict: Callable[[np.ndarray], np.ndarray], name: str = "") -> None:
         self._predict = predict
         self._held = 0  # bytes of the requests that are being received or answered
+        self._metrics = Metrics()
+        self._protocol = OpenInference(predict, name) if name else None  # type: ignore[arg-type]
 
     async def __call__(self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Any) -> None:
         if scope["type"] == "lifespan":
             return await self._live(receive, send)
-        body, headers = bytearray(), [(b"content-type", b"text/plain; charset=utf-8")]
+        body, begin = bytearray(), time.monotonic()
+        route, answered = self._route(scope["method"], scope["path"])
+        kind = "text/plain; charset=utf-8"
+        more = []
         try:
-            if (scope["method"], scope["path"]) != ("POST", "/predict"):
-                raise Refused(404, "there is POST /predict only")
-            await self._read(body, scope, receive)
-            status, answer = 200, await asyncio.to_thread(self._answer, body)
-            headers = [(b"content-type", b"application/octet-stream")]
+            if scope["method"] == "POST" and answered is not None:
+                await self._read(body, scope, receive, MOST_JSON if route == "infer" else MOST_BYTES)
+            if answered is None:
+                raise Refused(404, "there is POST /predict, GET /metrics, and what is under /v2")
+            status, (answer, kind) = 200, await asyncio.to_thread(answered, body)
         except Refused as error:
             status, answer = error.status, str(error).encode()
-            headers.append((b"connection", b"close"))  # what is left of the body is not read
+            if scope["path"].startswith("/v2"):
+                answer, kind = _json({"error": str(error)})
+            more.append((b"connection", b"close"))  # what is left of the body is not read
         finally:
             self._held -= len(body)
-        headers.append((b"content-length", str(len(answer)).encode()))
+        self._metrics.count(route, status, time.monotonic() - begin)
+        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(answer)).encode()), *more]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await asyncio.wait_for(send({"type": "http.response.body", "body": answer}), SECONDS)
 
-    async def _read(self, body: bytearray, scope: Message, receive: Callable[[], Awaitable[Message]]) -> None:
+    def _route(self, method: str, path: str) -> tuple[str, Callable[[bytes], tuple[bytes, str]] | None]:
+        """The name of an address, and what answers it."""
+        found: dict[tuple[str, str], tuple[str, Callable[[bytes], tuple[bytes, str]]]] = {
+            ("POST", "/predict"): ("predict", self._answer),
+            ("GET", "/metrics"): (
+                "metrics",
+                lambda _: (self._metrics.text(self._held).encode(), "text/plain; version=0.0.4"),
+            ),
+        }
+        if self._protocol is not None:
+            protocol, model = self._protocol, f"/v2/models/{self._protocol.name}"
+            found |= {
+                ("GET", "/v2"): ("metadata", lambda _: _json({"name": "zeropoint", "version": "2", "extensions": []})),
+                ("GET", "/v2/health/live"): ("health", lambda _: _json({"live": True})),
+                ("GET", "/v2/health/ready"): ("health", lambda _: _json({"ready": True})),
+                ("GET", model): ("metadata", lambda _: _json(protocol.metadata())),
+                ("GET", model + "/ready"): ("health", lambda _: _json({"ready": True})),
+                ("POST", model + "/infer"): ("infer", self._infer),
+            }
+        return found.get((method, path), ("other", None))
+
+    def _infer(self, body: bytes) -> tuple[bytes, str]:
+        assert self._protocol is not None
+        try:
+            return _json(self._protocol.infer(body))  # a program releases Python's lock
+        except (ValueError, TypeError) as error:  # a wrong request: the message says what is expected
+            raise Refused(400, str(error)) from None
+        except MemoryError:
+            raise Refused(503, "the server has no memory for a request of this size") from None
+
+    async def _read(
+        self, body: bytearray, scope: Message, receive: Callable[[], Awaitable[Message]], most: int
+    ) -> None:
         end, more = time.monotonic() + SECONDS, True
         claimed = dict(scope["headers"]).get(b"content-length", b"0")
-        if int(claimed) > MOST_BYTES:  # before it is sent
-            raise Refused(413, f"the body has {int(claimed)} bytes, and the server takes {MOST_BYTES}")
+        if int(claimed) > most:  # before it is sent
+            raise Refused(413, f"the body has {int(claimed)} bytes, and the server takes {most}")
         while more:
             try:
                 message = await asyncio.wait_for(receive(), max(end - time.monotonic(), 0))
@@ -105,14 +155,14 @@ class Server:
             part, more = message.get("body", b""), message.get("more_body", False)
             body += part
             self._held += len(part)
-            if len(body) > MOST_BYTES:
-                raise Refused(413, f"the body has more than the {MOST_BYTES} bytes that the server takes")
+            if len(body) > most:
+                raise Refused(413, f"the body has more than the {most} bytes that the server takes")
             if self._held > MOST_AT_ONCE:
                 raise Refused(503, "the server has too many requests: try again later")
         if not body:
-            raise Refused(400, "the body is empty: send an array as numpy.save writes it")
+            raise Refused(400, "the body is empty: send an array as numpy.save writes it, or JSON under /v2")
 
-    def _answer(self, body: bytes) -> bytes:
+    def _answer(self, body: bytes) -> tuple[bytes, str]:
         try:
             result = self._predict(array_of(body))  # releases Python's lock
         except (ValueError, TypeError) as error:  # a wrong array: the message says what is expected
@@ -121,7 +171,7 @@ class Server:
             raise Refused(503, "the server has no memory for an array of this size") from None
         written = io.BytesIO()
         np.save(written, result, allow_pickle=False)
-        return written.getvalue()
+        return written.getvalue(), "application/octet-stream"
 
     async def _live(self, receive: Callable[[], Awaitable[Message]], send: Any) -> None:
         while True:
@@ -131,6 +181,10 @@ class Server:
             await send({"type": f"{event}.complete"})
             if event == "lifespan.shutdown":
                 return
+
+
+def _json(answer: dict[str, Any]) -> tuple[bytes, str]:
+    return json.dumps(answer, allow_nan=False).encode(), "application/json"
 
 
 def end_in_time(loop: asyncio.AbstractEventLoop) -> None:
@@ -146,4 +200,6 @@ def end_in_time(loop: asyncio.AbstractEventLoop) -> None:
     signal.signal(signal.SIGTERM, handle)
 
 
-app = Server(load(os.environ["MODEL"], int(os.environ.get("THREADS", "1"))))
+MODEL = os.environ["MODEL"]
+NAME = "" if MODEL.endswith(".onnx") else Path(MODEL).stem
+app = Server(load(MODEL, int(os.environ.get("THREADS", "1"))), NAME)

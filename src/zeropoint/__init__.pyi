@@ -19,6 +19,7 @@ from zeropoint import (
     qfunctions as qfunctions,
     report as report,
     runtime as runtime,
+    sentence_encoder as sentence_encoder,
     tensor as tensor,
 )
 from zeropoint.accuracy.advice import calibration_advice as calibration_advice

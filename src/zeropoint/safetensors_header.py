@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from typing import Any, BinaryIO
 
 from zeropoint.regular_file import Path, open_regular, require_regular
 
-__all__ = ["read_header", "read_whole"]
+__all__ = ["read_header", "read_whole", "with_metadata"]
 
 _LENGTH_BYTES, _MOST_HEADER_BYTES = 8, 100_000_000  # as in safetensors
 
@@ -35,6 +36,16 @@ def read_whole(path: Path) -> tuple[bytes, dict[str, Any]]:
         header = _header(file, path)
         file.seek(0)
         return file.read(), header
+
+
+def with_metadata(file: bytes, name: str, text: str) -> bytes:
+    """The bytes of a file with one more entry of metadata, behind the others."""
+    (length,) = struct.unpack("<Q", file[:_LENGTH_BYTES])
+    header = json.loads(file[_LENGTH_BYTES : _LENGTH_BYTES + length])
+    header["__metadata__"][name] = text
+    made = json.dumps(header, separators=(",", ":")).encode()
+    made += b" " * (-len(made) % 8)  # the data behind it is aligned
+    return struct.pack("<Q", len(made)) + made + file[_LENGTH_BYTES + length :]
 
 
 def _header(file: BinaryIO, path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import pickle
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 import zeropoint
+from bench.calibration_at_scale import Cost, tree
 from zeropoint.distributed import Observations, merge_observations, observe
 
 PARTS = torch.randn(4, 3, 16, 8, generator=torch.Generator().manual_seed(0)) * torch.tensor([1, 2, 5, 3]).view(
@@ -39,6 +41,30 @@ def test_parts_in_every_order_have_the_ranges_of_the_whole(observer: Any) -> Non
         tree = merge_observations(merge_observations(one, two), merge_observations(three, four))
         assert _ranges(tree) == _ranges(whole)
         assert tree.batches == whole.batches == 12
+
+
+def test_a_thousand_parts_merged_in_a_tree_have_the_ranges_of_the_whole() -> None:
+    prepared = _prepared()
+    data = [torch.randn(3, 8) * (1 + i % 7) for i in range(1000)]
+    whole, leaves = observe(prepared, data), [observe(prepared, [rows]) for rows in data]
+    for fan_in in (2, 10, 1000):
+        parts, levels = leaves, 0
+        while len(parts) > 1:
+            parts = [functools.reduce(merge_observations, parts[i : i + fan_in]) for i in range(0, len(parts), fan_in)]
+            levels += 1
+        assert levels == tree(1000, fan_in, 1.0, 1.0).depth
+        assert parts[0].batches == 1000
+        assert _ranges(parts[0]) == _ranges(whole)
+        for one, two in zip(parts[0].observers.values(), whole.observers.values()):
+            # Counts are split between bins, and added in float32.
+            assert float(one.histogram.sum()) == pytest.approx(float(two.histogram.sum()), rel=1e-6)
+
+
+def test_a_tree_costs_what_its_links_and_merges_cost() -> None:
+    assert tree(1, 2, 5.0, 1.0) == Cost(0, 0.0, 0.0, 0.0)
+    assert tree(8, 2, 10.0, 2.0, link=5.0) == Cost(3, 10.0, 70.0, 3 * (10.0 / 5 + 2))
+    assert tree(1000, 10, 10.0, 2.0, link=5.0) == Cost(3, 90.0, 9990.0, 3 * 9 * (10.0 / 5 + 2))
+    assert tree(1000, 1000, 10.0, 2.0, link=5.0) == Cost(1, 9990.0, 9990.0, 999 * (10.0 / 5 + 2))
 
 
 def test_neither_the_model_nor_the_parts_are_changed() -> None:

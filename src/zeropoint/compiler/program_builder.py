@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import struct
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors.numpy import save
+
+from zeropoint.safetensors_header import with_metadata
 
 __all__ = ["VERSION", "ProgramBuilder", "Input", "Step"]
 
@@ -138,7 +139,10 @@ class ProgramBuilder:
         text = json.dumps(program, separators=(",", ":"), allow_nan=False)
         stored = {name: array for name, array in self.constants.items() if name in used}
         file = save(stored, metadata={"zeropoint.program": text})
-        return _with_operators(file, self.operators) if self.operators else file
+        if not self.operators:
+            return file
+        operators = json.dumps(self.operators, separators=(",", ":"))
+        return with_metadata(file, "zeropoint.operators", operators)  # safetensors would write two in any order
 
     def _version(self) -> int:
         if _has(self.result, "as "):
@@ -146,16 +150,6 @@ class ProgramBuilder:
         if self.arguments is not None or _has(self.result, "constant"):
             return VERSION_WITH_ARGUMENTS
         return VERSION_WITH_STATE if self.state else VERSION
-
-
-def _with_operators(file: bytes, operators: list[tuple[str, str, str, str]]) -> bytes:
-    """A file with one more entry of metadata, behind the program; safetensors would write two in any order."""
-    (length,) = struct.unpack("<Q", file[:8])
-    header = json.loads(file[8 : 8 + length])
-    header["__metadata__"]["zeropoint.operators"] = json.dumps(operators, separators=(",", ":"))
-    made = json.dumps(header, separators=(",", ":")).encode()
-    made += b" " * (-len(made) % 8)  # the data behind it is aligned
-    return struct.pack("<Q", len(made)) + made + file[8 + length :]
 
 
 def _has(tree: Any, begin: str) -> bool:

@@ -78,7 +78,7 @@ def _numbers(text: str) -> dict[Any, int]:
     except ModuleNotFoundError as error:
         from zeropoint.installation import install_command
 
-        raise ImportError(f"tokenizers need the package tokenizers: {install_command('generation')}") from error
+        raise ImportError(f"tokenizers need the package tokenizers: {install_command('text')}") from error
     try:
         return dict(Tokenizer.from_str(text).get_vocab(with_added_tokens=True))
     except Exception as error:  # the package raises plain exceptions

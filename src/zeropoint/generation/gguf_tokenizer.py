@@ -37,9 +37,7 @@ def gguf_tokenizer(file: Gguf) -> str:
     try:
         import tokenizers
     except ModuleNotFoundError as error:
-        raise ImportError(
-            f"tokenizers of GGUF files need the package tokenizers: {install_command('generation')}"
-        ) from error
+        raise ImportError(f"tokenizers of GGUF files need the package tokenizers: {install_command('text')}") from error
     tokens, types = _tokens(file)
     kind = file.metadata.get("tokenizer.ggml.model")
     try:

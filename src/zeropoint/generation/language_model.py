@@ -13,9 +13,9 @@ from zeropoint.generation.sampling import Sampling
 from zeropoint.generation.saved_cache import fingerprint_of, read_cache, write_cache
 from zeropoint.generation.scheduler import Request, Scheduler
 from zeropoint.generation.text_stream import TextStream
-from zeropoint.installation import install_command
 from zeropoint.regular_file import Path
 from zeropoint.runtime import Program, load as load_program
+from zeropoint.tokenizer_json import tokenizer_of
 
 __all__ = ["LanguageModel", "load"]
 
@@ -290,11 +290,4 @@ def _several(stop: str | Sequence[str]) -> tuple[str, ...]:
 def _tokenizer_of(about: About) -> Any:
     if not about.tokenizer:
         raise ValueError("the file has no tokenizer: pass tokens instead of text")
-    try:
-        from tokenizers import Tokenizer
-    except ModuleNotFoundError as error:
-        raise ImportError(f"text needs the package tokenizers: {install_command('generation')}") from error
-    try:
-        return Tokenizer.from_str(about.tokenizer)
-    except Exception as error:  # the package raises plain exceptions
-        raise ValueError(f"the tokenizer of the file is damaged: {error}") from error
+    return tokenizer_of(about.tokenizer)
