@@ -104,7 +104,7 @@ class CpuInfo:
             f"machine    {self.machine}",
             f"usable     {', '.join(self.available)}",
         ]
-        lines += [f"not {name:<7}{reason}" for name, reason in self.missing]
+        lines += [f"not {name:<9}{reason}" for name, reason in self.missing]
         lines += [f"note       {note}" for note in self.notes]
         return "\n".join(lines)
 

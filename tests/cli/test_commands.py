@@ -56,6 +56,24 @@ def test_export_writes_onnx_files_of_quantized_models_and_of_programs() -> None:
         assert (ran.json()["programs"], ran.json()["others"]) == (1, {})
 
 
+def test_inputs_are_not_overwritten() -> None:
+    before = Path("model.pt2").read_bytes()
+    for arguments in (
+        ("quantize", "model.pt2", "-d", "images.npy", "-o", "./model.pt2"),
+        ("run", "model.pt2", "-d", "images.npy", "-o", "images.npy"),
+    ):
+        ran = run(*arguments)
+        assert ran.code == 2
+        assert "is an input: write to another file" in " ".join((ran.out + ran.err).replace("\u2502", " ").split())
+    assert Path("model.pt2").read_bytes() == before
+
+
+def test_options_of_language_models_are_refused_for_others() -> None:
+    ran = run("quantize", "model.pt2", "-d", "images.npy", "-o", "bits.zpt", "--bits", "8")
+    assert ran.code == 2
+    assert "are for language models" in " ".join((ran.out + ran.err).replace("\u2502", " ").split())
+
+
 # -------------------------------------------------------------------------------------------------------------- show
 
 

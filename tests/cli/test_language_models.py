@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import run
 from gguf_files import decoder_file
@@ -38,14 +39,21 @@ def test_model_is_written_and_answers(folder: Path) -> None:
         (("quantize", "model.gguf"), 2, "pass a file for the result"),
         (("quantize", "model.gguf", "-o", "x.zpt", "--bits", "5"), 1, "bits must be 4 or 8"),
         (("quantize", "cut.gguf", "-o", "x.zpt"), 1, "cut.gguf"),
-        (("quantize", "none.gguf", "-o", "x.zpt"), 1, "none.gguf"),
+        (("quantize", "none.gguf", "-o", "x.zpt"), 2, "no such file: none.gguf"),
+        (("quantize", "model.gguf", "-o", "x.zpt", "--dry-run"), 2, "--dry-run: omit it"),
+        (("quantize", "model.gguf", "-o", "x.zpt", "-d", "a.npy", "-m", "dynamic"), 2, "--data, --mode: omit it"),
+        (("quantize", "model.gguf", "-o", "x.pt2"), 2, "--output model.zpt"),
+        (("quantize", "model.gguf", "-o", "x.zpt", "--context", "100000"), 1, "for which the model was trained"),
+        (("run", "model.gguf", "-d", "a.npy"), 1, "is a language model"),
         (("chat", "none.zpt"), 2, "no such file"),
-        (("chat", "cut.gguf", "-m", "x"), 1, "not a whole safetensors file"),
+        (("chat", "cut.gguf", "-m", "x"), 1, "is a GGUF file: make a program of it"),
+        (("chat", "none.zpt", "--seed", "-1"), 2, "--seed"),
     ],
 )
 def test_wrong_use_is_told(folder: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
+    np.save(folder / "a.npy", np.zeros((1, 4), np.int64))
     (folder / "cut.gguf").write_bytes((folder / "model.gguf").read_bytes()[:500])
     ran = run(*arguments)
     assert ran.code == code
-    assert message in " ".join((ran.out + ran.err).split())
+    assert message in " ".join((ran.out + ran.err).replace("\u2502", " ").split())
     assert not (folder / "x.zpt").exists()

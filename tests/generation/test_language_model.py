@@ -320,3 +320,10 @@ def test_cache_of_another_model_or_a_damaged_one_is_refused(path: Path, tmp_path
     with pytest.raises(ValueError, match="no saved cache"):
         model.load_cache(path)
     assert model.generate(PROMPT, 4)
+
+
+def test_one_text_is_no_list_of_prompts(model: generation.LanguageModel) -> None:
+    with pytest.raises(TypeError, match=r"use generate\(\) for it"):
+        model.generate_all("the sky", 3)
+    with pytest.raises(TypeError, match="got bytes"):
+        model.generate(b"the sky", 3)  # type: ignore[arg-type]

@@ -30,8 +30,10 @@ def chat(
     max_new: Annotated[int, typer.Option("--max-new", help="The most tokens of an answer.")] = 512,
     temperature: Annotated[float, typer.Option("--temperature", help="0 always takes the most likely token.")] = 0.7,
     top_p: Annotated[float, typer.Option("--top-p", help="Only the most likely tokens of this probability.")] = 0.95,
-    seed: Annotated[int | None, typer.Option("--seed", help="For the same answer again.")] = None,
-    draft: Annotated[int, typer.Option("--draft", help="Tokens that are guessed from earlier text at most.")] = 0,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="For the same answer again.")] = None,
+    draft: Annotated[
+        int, typer.Option("--draft", min=0, help="Tokens that are guessed from earlier text at most.")
+    ] = 0,
 ) -> None:
     """Talk to a language model, without PyTorch. Each line of the input is a message; an empty one ends.
 

@@ -33,6 +33,10 @@ def load_model(text: str, pickle: bool = False) -> Any:
         from zeropoint import runtime
 
         return runtime.load(path)  # takes and gives arrays
+    if path.suffix.lower() == ".gguf":
+        raise ValueError(
+            f"{text} is a language model: make a program of it, with zeropoint quantize {text} -o model.zpt"
+        )
     if path.suffix == ".onnx":
         from zeropoint.interop.onnx.model import from_onnx
 

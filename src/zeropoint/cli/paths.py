@@ -10,7 +10,9 @@ import typer
 
 from zeropoint.regular_file import require_regular
 
-__all__ = ["existing", "writable"]
+__all__ = ["existing", "require_other", "writable"]
+
+_FILES = {".pt2", ".pt", ".onnx", ".zpt", ".gguf", ".npy", ".npz", ".safetensors", ".json"}
 
 
 def existing(text: str) -> Path:
@@ -21,10 +23,19 @@ def existing(text: str) -> Path:
     try:
         require_regular(path)
     except FileNotFoundError:
-        raise typer.BadParameter(f"no such file: {text}. Did you mean package.module:name?") from None
+        hint = "" if path.suffix in _FILES else ". Did you mean package.module:name?"
+        raise typer.BadParameter(f"no such file: {text}{hint}") from None
     except OSError as error:
         raise typer.BadParameter(str(error)) from None
     return path
+
+
+def require_other(output: Path | None, *inputs: str | None) -> None:
+    """Refuse to write over what is read."""
+    for text in inputs:
+        both = output is not None and text is not None and output.exists() and Path(text).exists()
+        if both and os.path.samefile(str(output), str(text)):
+            raise typer.BadParameter(f"{output} would be overwritten, and is an input: write to another file")
 
 
 def writable(*suffixes: str) -> Callable[[Path | None], Path | None]:

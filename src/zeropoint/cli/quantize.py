@@ -22,8 +22,9 @@ from zeropoint.cli.language import (
     quantize_language_model,
 )
 from zeropoint.cli.models import Model, Pickle, is_script, load_float
+from zeropoint.cli.named import is_named
 from zeropoint.cli.output import AsJson, show, work
-from zeropoint.cli.paths import writable
+from zeropoint.cli.paths import existing, require_other, writable
 from zeropoint.progress import during
 
 __all__ = ["Mode", "Float", "quantize", "quantized_form"]
@@ -81,14 +82,33 @@ def quantize(
     A language model in a GGUF file, or in a folder with config.json, safetensors and tokenizer.json, becomes a program
     for `zeropoint chat`, without data: `zeropoint quantize model.gguf -o model.zpt`
     """
+    require_other(output, model, data)
     if is_language_model(model):
-        if output is None:
+        if not Path(model).is_dir():
+            existing(model)
+        given = {
+            "--data": data,
+            "--dry-run": dry_run,
+            "--report": report,
+            "--float": keep,
+            "--mode": mode is not Mode.static,
+        }
+        if unused := [option for option, value in given.items() if value]:
+            raise typer.BadParameter(f"{', '.join(unused)}: omit it; a language model is quantized without data")
+        if output is None or output.suffix != ".zpt":
             raise typer.BadParameter("pass a file for the result, --output model.zpt")
         with work(as_json):
             quantize_language_model(
                 model, output, as_json, bits=bits, group=group, cache=cache.value, context=context, sequences=sequences
             )
         return
+    if (bits, group, cache, context, sequences) != (4, 32, CacheType.int8, None, 4):
+        raise typer.BadParameter(
+            "--bits, --group, --cache, --context and --sequences are for language models (a GGUF file or a folder):"
+            " omit them"
+        )
+    if data is None and not is_named(model):
+        existing(model)
     if data is None:
         raise typer.BadParameter("Missing option '--data': pass samples, as in --data images.npy")
     if output is None and not dry_run:
@@ -260,7 +280,9 @@ def _next(model: str, data: str, output: Path, facts: dict[str, Any]) -> str:
     """The command that most will want next."""
     if facts["sqnr"] is not None and facts["sqnr"] < POOR:
         return f"zeropoint tune {model} --data {data} -o {output}"
-    return f"zeropoint show {output}" if output.suffix == ".zpt" else f"zeropoint compare {model} --data {data}"
+    return (
+        f"zeropoint show {output}" if output.suffix == ".zpt" else f"zeropoint compare {model} {output} --data {data}"
+    )
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
@@ -272,7 +294,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     before, after = facts["float_milliseconds"], facts["milliseconds"]
     speed = f"{before / after:.1f}x as fast as" if after <= before else f"{after / before:.1f}x slower than"
     precisions = [precision for precision, count in facts["operators"].items() for _ in range(count)]
-    counts = ", ".join(f"{count} {precision}" for precision, count in facts["operators"].items())
+    counts = "; ".join(f"{count} {precision}" for precision, count in facts["operators"].items())
     return [
         f"operators  {quantized_of(precisions)} quantized: {counts}",
         *([f"report     {facts['report']}"] if "report" in facts else []),

@@ -12,7 +12,7 @@ from zeropoint.atomic_file import replacing
 from zeropoint.cli.data import Batch, Data, Samples, load_batches, load_tensors
 from zeropoint.cli.models import Model, Pickle, load_model
 from zeropoint.cli.output import AsJson, show, work
-from zeropoint.cli.paths import writable
+from zeropoint.cli.paths import require_other, writable
 
 __all__ = ["run"]
 
@@ -36,6 +36,7 @@ def run(
     """Run a model on data and save the outputs. A .zpt program runs without PyTorch."""
     if profile and not model.endswith(".zpt"):
         raise typer.BadParameter(f"--profile needs a .zpt program, got {model}: create one with zeropoint quantize")
+    require_other(output, model, data)
     with work(as_json):
         source = load_model(model, pickle)
         found = None

@@ -53,8 +53,8 @@ class About:
         text = read_header(path).get("__metadata__", {}).get(ENTRY)
         if text is None:
             raise ValueError(
-                f"{path} is no language model: create one with `zeropoint quantize FOLDER -o model.zpt` or"
-                " zeropoint.generation.compile_decoder"
+                f"{path} is no language model: create one with `zeropoint quantize` from a GGUF file or a folder, or"
+                " with zeropoint.generation.compile_decoder"
             )
         try:
             return cls._of(json.loads(text))

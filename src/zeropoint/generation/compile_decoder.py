@@ -70,6 +70,8 @@ def compile_decoder(
             raise ValueError(f"{name} must be a whole number from 1 to {1 << 20}, got {number!r}")
     read = _gguf if _is_gguf(source) else _folder
     decoder, weights, about = read(source, tokenizer, bits, group, context or _MOST_CONTEXT, sequences)
+    if context is not None and decoder.context < context:
+        raise ValueError(f"context must be at most {decoder.context}, for which the model was trained, got {context}")
     file = decoder_program(decoder, weights, cache, sequences)
     if left := weights.unused():
         raise ValueError(f"the model has {len(left)} tensors that a decoder of this family does not: {left[0]}, ...")

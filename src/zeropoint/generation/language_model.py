@@ -13,7 +13,7 @@ from zeropoint.generation.sampling import Sampling
 from zeropoint.generation.saved_cache import fingerprint_of, read_cache, write_cache
 from zeropoint.generation.scheduler import Request, Scheduler
 from zeropoint.generation.text_stream import TextStream
-from zeropoint.regular_file import Path
+from zeropoint.regular_file import Path, open_regular
 from zeropoint.runtime import Program, load as load_program
 from zeropoint.tokenizer_json import tokenizer_of
 
@@ -37,6 +37,9 @@ def load(path: Path, *, memory_limit: int | None = None, in_place: bool = False)
 
     Example: ``load("model.zpt").generate("The capital of France is", max_new=8)``
     """
+    with open_regular(path) as file:
+        if file.read(4) == b"GGUF":
+            raise ValueError(f"{path} is a GGUF file: make a program of it with compile_decoder, or zeropoint quantize")
     about = About.read(path)
     program = load_program(path, memory_limit=memory_limit, in_place=in_place)
     return LanguageModel(program, about, fingerprint_of(path))
@@ -196,6 +199,8 @@ class LanguageModel:
         Returns:
             A text or a list of tokens for each.
         """
+        if isinstance(prompts, (str, bytes)):
+            raise TypeError("prompts must be a list of texts or of tokens, got one text: use generate() for it")
         sampling = Sampling(temperature, top_k, top_p, min_p)
         requests = [self._request(prompt, max_new, sampling, seed, draft) for prompt in prompts]
         with self._lock:
@@ -236,6 +241,8 @@ class LanguageModel:
                 cached[:] = found[sequence] if sequence < len(found) else []
 
     def _request(self, prompt: Prompt, max_new: int, sampling: Sampling, seed: int | None, draft: int) -> Request:
+        if isinstance(prompt, bytes):
+            raise TypeError("a prompt must be text or a list of tokens, got bytes: use bytes.decode()")
         ids = self.encode(prompt) if isinstance(prompt, str) else self._checked(prompt)
         random = np.random.default_rng(seed)
         request = Request(ids, max_new, sampling, random, frozenset(self.about.ends), draft)
