@@ -255,7 +255,7 @@ $(CORE): $(TOOLS) pyproject.toml CMakeLists.txt $(NATIVE_SOURCES)
 $(INSTALLED): pyproject.toml constraints.txt | $(CORE)
 	@echo "setup: packages for tests and benchmarks"
 	@$(PIP) install -qq -c constraints.txt $(call NEEDED,dev)
-	@$(PIP) install -qq --no-deps -c constraints.txt gguf tokenizers
+	@$(PIP) install -qq --no-deps -c constraints.txt gguf tokenizers tqdm
 	@touch $@
 
 # Programs that test the native core without Python; compiled here, on all cores, not while tests wait for them.
