@@ -128,6 +128,7 @@ def test_wrapped_float16_weights_compute_in_float32_and_have_shapes_for_compiler
     assert ops.wrapped_fbgemm_pack_gemm_matrix_fp16(weight.to("meta")).shape == packed.shape
 
 
+@pytest.mark.oracle  # what is there again is PyTorch's
 def test_private_operators_are_pytorchs_again_after_uninstall() -> None:
     weight = random(2, 3)
     was = torch.ops.aten._saturate_weight_to_fp16(weight * 1e6)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from zeropoint.compat.fx.qconfig_dtypes import QuantType
-from zeropoint.compat.on_device_operators import PLAN
+from zeropoint.compat.on_device_operators import OPERATORS, PLAN
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.frontends.script import saved_plan
 from zeropoint.graph.frontends.script.observers import scripted
@@ -33,7 +33,7 @@ from zeropoint.ops.rounding import linear_takes_7_bits
 _PACKED = "_packed_"  # submodules with packed weights are named so, and numbered
 
 # What the sources below call; torch.ops.quantized is another namespace while zeropoint.compat is installed.
-_NAMES = {"torch": torch, "aten": torch.ops.aten, "quantized": torch._ops._OpNamespace("quantized")}
+_NAMES = {"torch": torch, **{name: internals.operator_namespace(name, used) for name, used in OPERATORS.items()}}
 
 
 class LinearPackedParamsBase(nn.Module):

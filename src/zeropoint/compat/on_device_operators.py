@@ -59,6 +59,11 @@ _KERNELS = {
     "linear_dynamic": _linear_dynamic,
 }
 
+# The names of the operators, by namespace.
+OPERATORS = {
+    namespace: tuple({schema.split(".")[0]: None for schema in listed}) for namespace, listed in _SCHEMAS.items()
+}
+
 # For good, as files of such models name them.
 _LIBRARIES = {namespace: torch.library.Library(namespace, "FRAGMENT") for namespace in _SCHEMAS}
 for _namespace, _listed in _SCHEMAS.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from traceback import FrameSummary
 from typing import Any
@@ -112,6 +112,16 @@ def submodules(module: Any) -> list[tuple[str, Any]]:
 def add_attribute(module: Any, name: str, kind: Any, value: Any) -> None:
     """Give a `torch._C.ScriptModule` an attribute of the type `kind`."""
     module._register_attribute(name, kind, value)
+
+
+def operator_namespace(name: str, operators: Sequence[str]) -> Any:
+    """A namespace for `define` with these operators, whatever torch.ops has under its name."""
+    namespace = torch._ops._OpNamespace(name)
+    for operator in operators:
+        found, overloads = _C._jit_get_operation(f"{name}::{operator}")
+        torch.jit._builtins._register_builtin(found, f"{name}::{operator}")
+        setattr(namespace, operator, torch._ops.OpOverloadPacket(f"{name}::{operator}", operator, found, overloads))
+    return namespace
 
 
 def define(module: Any, source: str, names: dict[str, Any]) -> None:
