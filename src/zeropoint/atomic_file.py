@@ -10,8 +10,6 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["remove_unfinished", "replacing"]
-
 _UNFINISHED = "-unfinished"
 
 

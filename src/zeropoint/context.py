@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor, fx
 
-__all__ = ["CONTEXT", "Context"]
-
 
 def _absent(*arguments: Any, **options: Any) -> Any:
     raise RuntimeError("a workflow of zeropoint.eager is needed here: call `import zeropoint.eager` first")

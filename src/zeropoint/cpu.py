@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from zeropoint import _native
 
-__all__ = ["CpuInfo", "Machine", "Peaks", "cpu_info", "get_num_threads", "peaks", "set_num_threads", "use_isa"]
-
 
 @dataclass(frozen=True)
 class Machine:

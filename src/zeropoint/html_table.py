@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-__all__ = ["Bar", "html_table"]
-
 MOST = 200  # rows that are shown; the text of an object has all
 _CELL = "padding:2px 10px;text-align:{};white-space:nowrap"
 _BAR = "linear-gradient(to right,rgba(95,134,217,.35) {0:.1f}%,transparent {0:.1f}%)"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib import metadata
 
-__all__ = ["install_command"]
-
 
 def install_command(extra: str) -> str:
     """``pip install`` with the packages of an extra by name: neither a release of zeropoint nor its sources are needed.

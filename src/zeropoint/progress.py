@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-__all__ = ["during", "said", "shown"]
-
 T = TypeVar("T")
 
 

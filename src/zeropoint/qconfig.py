@@ -56,42 +56,6 @@ from zeropoint.observers import (
 from zeropoint.observers.grouped import GROUP, GroupedWeightObserver
 from zeropoint.observers.partial import PartialWrapper
 
-__all__ = [
-    "QConfig",
-    "QConfigAny",
-    "QConfigDynamic",
-    "activation_is_memoryless",
-    "add_module_to_qconfig_obs_ctr",
-    "default_activation_only_qconfig",
-    "default_debug_qconfig",
-    "default_dynamic_qat_qconfig",
-    "default_dynamic_qconfig",
-    "default_embedding_qat_qconfig",
-    "default_embedding_qat_qconfig_4bit",
-    "default_per_channel_qconfig",
-    "default_per_channel_symmetric_qnnpack_qat_qconfig",
-    "default_per_channel_symmetric_qnnpack_qconfig",
-    "default_qat_qconfig",
-    "default_qat_qconfig_v2",
-    "default_qconfig",
-    "default_quint8_weight_qconfig",
-    "default_reuse_input_qconfig",
-    "default_symmetric_qnnpack_qat_qconfig",
-    "default_symmetric_qnnpack_qconfig",
-    "default_weight_only_qconfig",
-    "float16_dynamic_qconfig",
-    "float16_static_qconfig",
-    "float_qparams_weight_only_qconfig",
-    "float_qparams_weight_only_qconfig_4bit",
-    "get_default_qat_qconfig",
-    "get_default_qconfig",
-    "get_weight_only_qconfig_4bit",
-    "is_reuse_input_qconfig",
-    "per_channel_dynamic_qconfig",
-    "per_token_dynamic_qconfig",
-    "qconfig_equals",
-]
-
 
 class _Constructors(NamedTuple):
     activation: Any

@@ -32,16 +32,6 @@ from zeropoint.qconfig import (
     get_default_qconfig,
 )
 
-__all__ = [
-    "QConfigMapping",
-    "get_default_qat_qconfig_dict",
-    "get_default_qat_qconfig_mapping",
-    "get_default_qconfig_dict",
-    "get_default_qconfig_mapping",
-    "get_symmetric_qnnpack_qat_qconfig_mapping",
-    "get_symmetric_qnnpack_qconfig_mapping",
-]
-
 # A module class, a function, or the name of a method of Tensor.
 ObjectType = Callable[..., Any] | str
 

@@ -14,8 +14,6 @@ from zeropoint.described import described
 from zeropoint.qconfig import add_module_to_qconfig_obs_ctr, checked_qconfig
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["propagate_qconfig_"]
-
 # (dotted name, class, how many of the class come before it in its parent or None, the parent's QConfig) -> QConfig
 _Rule = Callable[[str, type, int | None, Any], Any]
 

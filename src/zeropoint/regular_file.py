@@ -10,8 +10,6 @@ import os
 import stat
 from typing import BinaryIO
 
-__all__ = ["Allowance", "open_regular", "require_regular"]
-
 Path = str | os.PathLike[str]
 
 # The bound of program files, see docs/reliability.md.

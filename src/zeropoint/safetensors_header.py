@@ -9,8 +9,6 @@ from typing import Any, BinaryIO
 
 from zeropoint.regular_file import Path, open_regular, require_regular
 
-__all__ = ["read_header", "read_whole", "with_metadata"]
-
 _LENGTH_BYTES, _MOST_HEADER_BYTES = 8, 100_000_000  # as in safetensors
 
 

@@ -15,8 +15,6 @@ from zeropoint.runtime import Program, load as load_program
 from zeropoint.safetensors_header import read_header
 from zeropoint.tokenizer_json import tokenizer_of
 
-__all__ = ["ENTRY", "About", "SentenceEncoder", "load"]
-
 ENTRY = "zeropoint.sentence_encoder"  # of the metadata of a program file
 _LENGTHS = 8  # texts are padded to a multiple of it, so that programs meet few shapes
 _MOST = 1 << 20

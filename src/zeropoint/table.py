@@ -7,8 +7,6 @@ from typing import Any
 
 from zeropoint.terminal_text import printable
 
-__all__ = ["plain_table", "print_table", "quantized_of", "readable_bytes", "rich_table", "size_change"]
-
 
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in plain text: numbers to the right, the first column and words to the left.

@@ -6,8 +6,6 @@ from typing import Any
 
 from zeropoint.installation import install_command
 
-__all__ = ["tokenizer_of"]
-
 
 def tokenizer_of(text: str) -> Any:
     """The tokenizer that a tokenizer.json describes.

@@ -22,17 +22,6 @@ from torch.fx import proxy, traceback
 from torch.library import Library
 from torch.utils import _pytree as pytree
 
-__all__ = [
-    "annotated",
-    "calls_with_free_sizes",
-    "export",
-    "is_exporting",
-    "keeping_annotations",
-    "override_kernel",
-    "unlifted",
-    "without_stacks",
-]
-
 _NO_STACKS = "do_not_emit_stack_traces"
 _RELEASE = tuple(int(number) for number in torch.__version__.split(".")[:2])
 

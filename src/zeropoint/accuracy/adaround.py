@@ -18,8 +18,6 @@ from torch import Tensor, nn
 
 from zeropoint.accuracy.layers import Change, TunableLayer, round_layers
 
-__all__ = ["adaround"]
-
 _RATE = 0.03  # of Adam: h crosses its whole range in a few hundred steps
 _STRETCH = (-0.1, 1.1)  # of the sigmoid, so that its ends are reached
 _WARM = 0.2  # of the steps are without the term that drives h to its ends

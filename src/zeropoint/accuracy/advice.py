@@ -19,8 +19,6 @@ from zeropoint.graph.to_int8 import call_of, evaluated, prepare_int8
 from zeropoint.nn.quantized.storage import found_qparams, has_observed
 from zeropoint.table import plain_table, rich_table
 
-__all__ = ["CalibrationAdvice", "calibration_advice"]
-
 _STILL = 0.02  # of a scale: 5 of 255 steps, which is less than rounding itself moves a value in most layers
 _SLOWEST = 5  # layers that a table shows
 

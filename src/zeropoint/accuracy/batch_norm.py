@@ -17,8 +17,6 @@ from zeropoint.graph.passes.fold_batch_norm_training import Statistics
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.graph.workflow import InTraining
 
-__all__ = ["reestimate_batch_norms"]
-
 
 def reestimate_batch_norms(model: nn.Module, batches: Iterable[Any]) -> int:
     """Set the running mean and variance of every batch norm to the averages over `batches`, in place.

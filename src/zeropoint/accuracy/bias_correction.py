@@ -14,8 +14,6 @@ from torch import nn
 
 from zeropoint.accuracy.layers import Change, layers_of
 
-__all__ = ["correct_biases"]
-
 
 def correct_biases(float_model: Any, quantized: nn.Module, batches: Iterable[Any]) -> tuple[Change, ...]:
     """Subtract the mean error of each output channel from the bias of each layer, in place.

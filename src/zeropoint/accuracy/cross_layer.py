@@ -30,8 +30,6 @@ from zeropoint.numerics.distance import decibels
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import arguments, aten_name, packet_name, parameter
 
-__all__ = ["LayerPair", "equalize_layers", "layer_pairs", "replace_parameter"]
-
 _LAYERS = ("conv1d", "conv2d", "conv3d", "linear")
 _CUTS = ("relu", "relu_", "dropout", "max_pool1d", "max_pool2d", "max_pool3d")
 _SCALES = (*_CUTS, "leaky_relu", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",

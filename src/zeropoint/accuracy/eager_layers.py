@@ -21,8 +21,6 @@ from zeropoint.nn.quantized import dynamic as nnqd
 from zeropoint.tensor.create import make_per_channel_quantized_tensor, make_per_tensor_quantized_tensor
 from zeropoint.tensor.qtensor import QTensor
 
-__all__ = ["eager_layers"]
-
 _DIMS: dict[type, int] = {
     **dict.fromkeys((nnq.Linear, nniq.LinearReLU, nnqd.Linear, nniqd.LinearReLU), 0),
     **dict.fromkeys((nnq.Conv1d, nniq.ConvReLU1d), 1),

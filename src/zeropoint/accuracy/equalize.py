@@ -18,8 +18,6 @@ from torch import Tensor, nn
 from zeropoint.described import described
 from zeropoint.nn.intrinsic import ConvReLU1d, ConvReLU2d, LinearReLU
 
-__all__ = ["converged", "cross_layer_equalization", "equalize"]
-
 _LAYERS = (nn.Conv1d, nn.Conv2d, nn.Linear)
 _FUSED = (ConvReLU1d, ConvReLU2d, LinearReLU)
 # Below this, the weights of a channel count as equal.

@@ -32,8 +32,6 @@ from torch import Tensor, nn
 
 from zeropoint.accuracy.layers import Change, TunableLayer, round_layers
 
-__all__ = ["gptq", "hessian"]
-
 _DAMPING = (0.01, 0.1, 1.0)  # of the mean diagonal
 _BLOCK = 64  # inputs that the others learn of together: one large product is quicker than many small ones
 _ROUNDS = 4  # over all weights, at most; the error hardly changes after the second

@@ -27,8 +27,6 @@ from zeropoint.numerics import packing
 from zeropoint.operators.node import arguments, parameter
 from zeropoint.ops.weight_only import middle
 
-__all__ = ["fitting_inputs", "graph_layers", "inputs_of", "split_alike"]
-
 
 class GraphLayer(TunableLayer):
     """A node of a quantized graph that has an integer weight."""

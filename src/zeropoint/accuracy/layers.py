@@ -26,8 +26,6 @@ from zeropoint.accuracy.operation import Operation
 from zeropoint.graph.workflow import Quantized
 from zeropoint.numerics.distance import Distance
 
-__all__ = ["Change", "TunableLayer", "held_out", "layers_of", "round_layers"]
-
 MEMORY = 1 << 30  # bytes that the values of all batches may take at one place of a graph
 _HELD = 4  # of so many batches, or rows of a single one, the last judges
 

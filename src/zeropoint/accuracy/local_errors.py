@@ -23,8 +23,6 @@ from zeropoint.comparison.pairs import first_tensor
 from zeropoint.graph.provenance import Identity, Represented, Values, represented
 from zeropoint.graph.workflow import Quantized
 
-__all__ = ["LocalErrors", "fits"]
-
 
 def fits(graph: fx.GraphModule, given: list[Any], memory: int) -> bool:
     """Whether all values of a graph can be held at once, and are the same in every run."""

@@ -9,8 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["Operation"]
-
 _CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
 _TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 

@@ -38,8 +38,6 @@ from zeropoint.operators.node import aten_name
 from zeropoint.progress import shown
 from zeropoint.table import plain_table, rich_table
 
-__all__ = ["Front", "Option", "Point", "choose", "dynamic_layers", "precision_front"]
-
 INT8 = "int8"
 _CHOSEN = {
     INT8: Precision.STATIC,

@@ -36,8 +36,6 @@ from zeropoint.observers import (
 )
 from zeropoint.operators.node import arguments, parameter
 
-__all__ = ["choose_ranges"]
-
 _KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "all values": (StreamingHistogramObserver, {}),
     "least squared error": (MSEObserver, {}),

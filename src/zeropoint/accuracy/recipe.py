@@ -51,21 +51,6 @@ from zeropoint.qconfig import (
     per_token_dynamic_qconfig,
 )
 
-__all__ = [
-    "ALGORITHMS",
-    "DYNAMIC",
-    "PRODUCTS",
-    "TWICE",
-    "PRECISIONS",
-    "Algorithm",
-    "Bench",
-    "Job",
-    "Recipe",
-    "Result",
-    "Stage",
-    "products",
-]
-
 PRODUCTS = ":products"  # behind the path of a module: its matrix products that have no weight, as those of attention
 _CHOSEN_WHY = "a product that mixed precision leaves in float"
 

@@ -19,9 +19,6 @@ from zeropoint.comparison.pairs import first_tensor
 from zeropoint.graph.provenance import origin
 from zeropoint.operators.node import arguments, parameter
 
-__all__ = ["RecurrentMatrix", "is_recurrent", "recurrent_matrices"]
-
-
 _OF_CELL = ("w_ih", "w_hh")
 
 

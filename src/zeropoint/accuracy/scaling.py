@@ -25,8 +25,6 @@ from zeropoint.graph.workflow import Prepared
 from zeropoint.numerics.distance import decibels
 from zeropoint.operators.node import arguments, parameter
 
-__all__ = ["search_scaling"]
-
 _STRENGTHS = tuple(k / 10 for k in range(1, 10))
 _STEPS = 255
 _ROWS = 2048  # that factors are tried on, of all batches together

@@ -29,8 +29,6 @@ from zeropoint.numerics.distance import decibels
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import arguments, aten_name, parameter
 
-__all__ = ["smooth_layers"]
-
 _LAYERS = ("linear", "conv1d", "conv2d")
 _STRENGTHS = tuple(k / 10 for k in range(2, 10))
 _ROWS = 1024  # of all batches together, that a linear layer is tried on

@@ -50,8 +50,6 @@ from zeropoint.report.findings import Findings, Search
 from zeropoint.report.html import write_report
 from zeropoint.table import plain_table, rich_table
 
-__all__ = ["Trial", "Tuned", "tune"]
-
 Metric = Callable[[nn.Module], float]
 _FAR = 2.0  # times what may be lost: better ranges of calibration do not halve an error
 _LEAST = 5.0  # seconds for a slow algorithm without a target

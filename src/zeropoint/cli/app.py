@@ -25,8 +25,6 @@ from zeropoint.cli.sensitivity import sensitivity
 from zeropoint.cli.show import show_program
 from zeropoint.cli.tune import tune
 
-__all__ = ["app"]
-
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,

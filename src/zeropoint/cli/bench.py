@@ -20,8 +20,6 @@ from zeropoint.cli.quantize import Mode, quantized_form
 from zeropoint.interop.peer_process import Contender, Times, Turns, take_turns, timed
 from zeropoint.progress import during
 
-__all__ = ["bench"]
-
 HEADER = ("runs as", "milliseconds", "quartiles", "against float32", "file, MB", "setting")
 LEAST = 5  # calls of each
 FLOAT, GRAPH, PROGRAM = "torch float32", "zeropoint graph", "zeropoint program"

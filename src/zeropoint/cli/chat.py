@@ -13,8 +13,6 @@ from zeropoint.cli.output import note, work
 from zeropoint.cli.paths import existing
 from zeropoint.terminal_text import printable
 
-__all__ = ["chat"]
-
 
 def chat(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A .zpt file of a language model.")],

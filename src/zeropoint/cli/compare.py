@@ -13,8 +13,6 @@ from zeropoint.cli.output import AsJson, show, work
 from zeropoint.cli.programs import on_tensors
 from zeropoint.cli.quantize import Float, Mode, quantized_form
 
-__all__ = ["compare"]
-
 
 def compare(
     model: Model,

@@ -10,8 +10,6 @@ import typer
 from zeropoint.cli.output import AsJson, show, work
 from zeropoint.cli.paths import existing, writable
 
-__all__ = ["convert"]
-
 
 def convert(
     old: Annotated[

@@ -20,8 +20,6 @@ from zeropoint.described import described, shortened
 from zeropoint.regular_file import Allowance
 from zeropoint.safetensors_header import read_header, read_whole
 
-__all__ = ["Batch", "Data", "OptionalData", "Samples", "checked_data", "load_arrays", "load_batches", "load_tensors"]
-
 SUFFIXES = (".npy", ".npz", ".safetensors")
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from zeropoint.installation import install_command
 
-__all__ = ["diagnose"]
-
 PACKAGES = ("torch", "numpy", "safetensors", "onnx", "onnxruntime", "openvino")
 
 

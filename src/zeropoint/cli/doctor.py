@@ -7,8 +7,6 @@ import typer
 from zeropoint.cli.diagnosis import diagnose
 from zeropoint.cli.output import AsJson, show
 
-__all__ = ["doctor"]
-
 
 def doctor(as_json: AsJson = False) -> None:
     """Show the CPU, instruction sets, versions and known problems. Exit code 1 if the native core does not work."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Plan", "plan"]
-
 _BITS = {"int8 weights": 8, "int4 weights": 4, "float16 weights": 16}  # of a weight that is not float32; else 8
 HEADER = ("module", "operator", "will be", "why")
 

@@ -16,8 +16,6 @@ from zeropoint.cli.paths import existing, writable
 from zeropoint.progress import during
 from zeropoint.runtime import Program
 
-__all__ = ["export"]
-
 
 class Runtime(str, Enum):
     """Whom the file is for."""

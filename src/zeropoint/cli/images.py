@@ -15,8 +15,6 @@ from zeropoint.cli.output import note
 from zeropoint.described import shortened
 from zeropoint.installation import install_command
 
-__all__ = ["check_images", "images", "is_images"]
-
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 DEFAULT_SIZE = 224  # if the model takes any
 MARGIN = 8 / 7  # the image is resized to this many times the size, and its center is cut out, as 256 is to 224

@@ -18,8 +18,6 @@ from zeropoint.cli.paths import existing
 from zeropoint.installation import install_command
 from zeropoint.safetensors_header import read_header
 
-__all__ = ["inspect"]
-
 
 def inspect(
     file: Annotated[

@@ -12,17 +12,6 @@ import typer
 from zeropoint.cli.output import show
 from zeropoint.progress import during
 
-__all__ = [
-    "Bits",
-    "Cache",
-    "CacheType",
-    "Context",
-    "Group",
-    "Sequences",
-    "is_language_model",
-    "quantize_language_model",
-]
-
 _PANEL = "Language models (a GGUF file or a folder)"
 
 

@@ -11,8 +11,6 @@ from zeropoint.atomic_file import replacing
 from zeropoint.cli.output import AsJson, note, show, work
 from zeropoint.installation import install_command
 
-__all__ = ["migrate"]
-
 
 def migrate(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A Python file or a directory.")],

@@ -11,11 +11,6 @@ import typer
 from zeropoint.cli.named import is_named, named
 from zeropoint.cli.paths import existing
 
-__all__ = [
-    "Model", "Pickle", "fixed_batch", "input_names", "input_shapes", "is_script", "is_torchscript", "load_exported",
-    "load_float", "load_model",
-]  # fmt: skip
-
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A .pt2, .onnx or TorchScript file, or package.module:factory.")
 ]

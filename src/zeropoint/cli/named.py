@@ -10,8 +10,6 @@ from typing import Any
 
 import typer
 
-__all__ = ["is_named", "named"]
-
 
 def is_named(text: str) -> bool:
     """Whether `text` names something in code, not a file.

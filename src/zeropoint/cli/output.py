@@ -20,8 +20,6 @@ from rich.segment import Segment
 from zeropoint.described import shortened
 from zeropoint.terminal_text import printable
 
-__all__ = ["AsJson", "note", "show", "show_tracebacks", "work"]
-
 _traceback: ContextVar[bool] = ContextVar("traceback", default=False)
 _TOLD = (ValueError, TypeError, NotImplementedError, OSError, RuntimeError, ImportError)
 _LIBRARIES = (str(Path(__file__).parents[1]), *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})

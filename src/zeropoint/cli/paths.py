@@ -10,8 +10,6 @@ import typer
 
 from zeropoint.regular_file import require_regular
 
-__all__ = ["existing", "require_other", "writable"]
-
 _FILES = {".pt2", ".pt", ".onnx", ".zpt", ".gguf", ".npy", ".npz", ".safetensors", ".json"}
 
 

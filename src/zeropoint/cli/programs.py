@@ -7,8 +7,6 @@ from typing import Any
 
 from zeropoint.atomic_file import replacing
 
-__all__ = ["compiled", "on_tensors", "write_quantized"]
-
 
 def write_quantized(quantized: Any, batch: Any, path: Path) -> Any:
     """Write what `to_int8` gave: a program that runs without torch (.zpt), or a graph of torch.export (.pt2).

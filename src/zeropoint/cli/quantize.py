@@ -27,8 +27,6 @@ from zeropoint.cli.output import AsJson, show, work
 from zeropoint.cli.paths import existing, require_other, writable
 from zeropoint.progress import during
 
-__all__ = ["Mode", "Float", "quantize", "quantized_form"]
-
 SUFFIXES = (".zpt", ".pt2", ".pt")
 POOR = 20.0  # dB: below it, the accuracy is worth another look
 TIMED = 0.25  # seconds for the speed, at least three calls of each

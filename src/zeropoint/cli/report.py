@@ -13,8 +13,6 @@ from zeropoint.cli.output import AsJson, show, work
 from zeropoint.cli.paths import writable
 from zeropoint.cli.quantize import Float, Mode, quantized_form
 
-__all__ = ["report"]
-
 
 def report(
     model: Model,

@@ -14,8 +14,6 @@ from zeropoint.cli.models import Model, Pickle, load_model
 from zeropoint.cli.output import AsJson, show, work
 from zeropoint.cli.paths import require_other, writable
 
-__all__ = ["run"]
-
 
 def run(
     model: Model,

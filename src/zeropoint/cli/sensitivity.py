@@ -12,8 +12,6 @@ from zeropoint.cli.models import Model, Pickle, load_float
 from zeropoint.cli.output import AsJson, show, work
 from zeropoint.cli.quantize import Mode
 
-__all__ = ["sensitivity"]
-
 
 class Metric(str, Enum):
     """How a model is judged."""

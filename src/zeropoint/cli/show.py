@@ -14,8 +14,6 @@ from zeropoint.cli.data import Batch, checked_data, load_batches
 from zeropoint.cli.output import AsJson, show, work
 from zeropoint.cli.paths import existing, writable
 
-__all__ = ["show_program"]
-
 
 def show_program(
     program: Annotated[

@@ -13,8 +13,6 @@ from zeropoint.cli.output import AsJson, note, show, work
 from zeropoint.cli.paths import writable
 from zeropoint.cli.sensitivity import Metric
 
-__all__ = ["tune"]
-
 
 def tune(
     model: Model,

@@ -20,8 +20,6 @@ from zeropoint.nn.simulated_tensor import plain
 from zeropoint.nn.stubs import QuantWrapper
 from zeropoint.tensor.qtensor import QTensor
 
-__all__ = ["EagerPairs"]
-
 _METHODS = tuple(name for name in vars(FloatFunctional) if not name.startswith("_") and name != "forward")
 _WRAPPED = "module."  # where QuantWrapper and add_quant_dequant keep the model
 

@@ -20,8 +20,6 @@ from zeropoint.graph.workflow import Quantized, float_graph
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import arguments, aten_name, parameter
 
-__all__ = ["GraphPairs", "evaluate", "floats_of", "layer_before_relu", "steps"]
-
 _WEIGHTS_ONLY = {"weight_only_linear": "int8 weights", "weight_only_linear_4bit": "int4 weights"}
 _NOT_A_LAYER = ("dequantize_per_tensor", "dequantize", "stored_max_pool")  # exact
 

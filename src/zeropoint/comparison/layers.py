@@ -19,8 +19,6 @@ from zeropoint.numerics.distance import Distance
 from zeropoint.progress import shown
 from zeropoint.table import plain_table, rich_table
 
-__all__ = ["Comparison", "LayerRow", "compare", "compare_outputs", "finite"]
-
 HEADER = ("layer", "operator", "computed", "SQNR\ndB", "alone\ndB", "cosine", "clipped", "share of\nthe error", "why")
 LOW = 35.0  # dB alone: a layer that has more needs no excuse
 CLIPPED = 0.01  # more values than this at the ends of the range are a reason

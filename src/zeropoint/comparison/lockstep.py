@@ -12,8 +12,6 @@ from torch.utils import _pytree as pytree
 from zeropoint.comparison.graph_pairs import evaluate
 from zeropoint.graph.passes.insert_observers import is_observer
 
-__all__ = ["Lockstep", "most_bytes"]
-
 
 class Lockstep:
     """A graph that is run on several batches at once. A value is dropped when nobody needs it any more.

@@ -20,8 +20,6 @@ from zeropoint.graph.graph_module import Graph
 from zeropoint.graph.provenance import has_identities
 from zeropoint.graph.workflow import Quantized
 
-__all__ = ["Layer", "Pair", "Pairs", "first_tensor", "pairs_of"]
-
 
 @dataclass(frozen=True)
 class Layer:

@@ -30,8 +30,6 @@ from zeropoint.operators import BY_ATEN, STEPS
 from zeropoint.operators.node import arguments, aten_name
 from zeropoint.operators.steps import emit_same
 
-__all__ = ["graphs_of"]
-
 _SAME = frozenset(call.removeprefix("aten.") for call, emit in STEPS.items() if emit is emit_same) | {
     "feature_dropout.default"
 }

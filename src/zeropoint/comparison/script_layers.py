@@ -13,8 +13,6 @@ from zeropoint.graph.quantize_jit import quantize_dynamic_jit, quantize_jit
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.qconfig import QConfig, default_dynamic_qconfig, get_default_qconfig
 
-__all__ = ["ScriptLayers"]
-
 
 class ScriptLayers:
     """The modules of a TorchScript model with something to quantize, and the model with only some of them quantized.

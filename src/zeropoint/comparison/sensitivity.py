@@ -24,8 +24,6 @@ from zeropoint.numerics.distance import Distance
 from zeropoint.progress import shown
 from zeropoint.table import plain_table, rich_table
 
-__all__ = ["Sensitivity", "SensitivityRow", "measure_of", "sensitivity"]
-
 Metric = Callable[[nn.Module], float]
 
 

@@ -12,8 +12,6 @@ from zeropoint.graph.frontends.script.script_module import walk
 from zeropoint.graph.workflow import Quantized
 from zeropoint.operators.node import parameter
 
-__all__ = ["model_bytes", "stored_bytes"]
-
 
 def stored_bytes(state: Any) -> int:
     """Bytes of all values in a state_dict.

@@ -17,8 +17,6 @@ from zeropoint.graph.provenance import origin
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.graph.workflow import Quantized
 
-__all__ = ["Step", "alternating", "program_times", "step_times"]
-
 
 @dataclass(frozen=True)
 class Step:

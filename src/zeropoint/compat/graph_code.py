@@ -21,8 +21,6 @@ from zeropoint.compat.modules import resolve
 from zeropoint.graph.code_names import check_names, is_plain
 from zeropoint.numerics.dtypes import DTYPES, quantized_dtype
 
-__all__ = ["graph_module"]
-
 _OPERATORS: dict[type, Any] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.MatMult: operator.matmul,

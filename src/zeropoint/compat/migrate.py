@@ -23,8 +23,6 @@ from libcst.codemod.visitors import AddImportsVisitor
 from zeropoint.compat import lookup, names
 from zeropoint.regular_file import require_regular
 
-__all__ = ["Finding", "Migrated", "migrate", "python_files"]
-
 _OPERATORS, _DECOMPOSED = "torch.ops.quantized", "torch.ops.quantized_decomposed"
 _DEEPEST = 400  # parts of an expression inside each other
 # Settings of the old stack that mean nothing to zeropoint, and are gone with it.

@@ -35,8 +35,6 @@ from zeropoint.numerics.schemes import SCHEMES, qscheme
 from zeropoint.qconfig import QConfig
 from zeropoint.regular_file import Allowance
 
-__all__ = ["convert", "load", "load_state_dict"]
-
 _HOOKS = tuple(name for name in vars(nn.Module()) if name.endswith("_hooks") or "_hooks_" in name)
 _MOST_ELEMENTS = 2**40  # as in programs; more is no tensor's size or stride
 _LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."

@@ -14,8 +14,6 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Persistent", "Record", "is_global", "named_record", "read_records", "write_records"]
-
 
 class Record:
     """An object as a file describes it: `name` of its class or function, the arguments, the state, the items."""

@@ -22,8 +22,6 @@ from zeropoint.qfunctions.recurrent import CellParams
 from zeropoint.tensor.files import load_qtensors, save_qtensors
 from zeropoint.tensor.safetensors_file import read_safetensors
 
-__all__ = ["read_state_dict", "write_state_dict"]
-
 _KEY = "zeropoint.state_dict"
 
 

@@ -12,8 +12,6 @@ from typing import IO, Any
 
 from zeropoint.regular_file import Allowance, open_regular
 
-__all__ = ["File", "ZipRecords", "opened", "zip_records"]
-
 File = str | os.PathLike[str] | IO[bytes]
 
 

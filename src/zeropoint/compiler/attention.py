@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 from zeropoint.compiler.def_use import Fresh, StepUses, replace_steps
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
 
-__all__ = ["fuse_attention", "split_attention"]
-
 _MOST_OPERATIONS = 8  # as native/kernels/attention/attention.h has it
 # What makes a copy in the order of the axes anyway, so that nobody sees in which order the memory was before.
 _IN_ORDER = ("flatten", "reshape", "contiguous")

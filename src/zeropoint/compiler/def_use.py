@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
 
-__all__ = ["Fresh", "StepUses", "replace_steps"]
-
 Fresh = Callable[[str], str]  # gives a name that no value has, like the one given
 
 

@@ -15,8 +15,6 @@ from zeropoint.graph.passes.unwrap_tensors import unwrap_tensors
 from zeropoint.operators import STEPS
 from zeropoint.operators.node import operator_key
 
-__all__ = ["graph_of_eager", "is_quantized_module", "on_plain_tensors"]
-
 _QUANTIZED = ("zeropoint.nn.quantized.", "zeropoint.nn.intrinsic.quantized.")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from torch import fx
 
-__all__ = ["Missing", "Unsupported", "refusal"]
-
 _PLACES = 3  # that are named for each operator
 _FALLBACK = "; with fallback=True PyTorch runs them, but operators that read them can also be unsupported"
 

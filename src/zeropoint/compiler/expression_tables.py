@@ -13,8 +13,6 @@ from zeropoint import _native
 from zeropoint.compiler.def_use import StepUses
 from zeropoint.compiler.program_builder import Input, ProgramBuilder, Step
 
-__all__ = ["tabulate_expressions"]
-
 _BYTES = ("uint8", "int8")
 
 

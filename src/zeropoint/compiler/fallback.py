@@ -14,8 +14,6 @@ from torch import Tensor, fx
 from zeropoint.compiler.program_builder import Size
 from zeropoint.graph.torch_internals import map_nodes
 
-__all__ = ["TorchCall"]
-
 Described = tuple[str, list[int], list[int]]  # dtype, sizes, strides
 
 

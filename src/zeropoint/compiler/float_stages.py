@@ -5,11 +5,6 @@ from __future__ import annotations
 from zeropoint.compiler.def_use import Fresh, StepUses, replace_steps
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
 
-__all__ = [
-    "fuse_dynamic_functions", "fuse_functions", "fuse_norms", "join_dynamic_layers", "split_dynamic_layers",
-    "split_functions", "split_norms",
-]  # fmt: skip
-
 _FUNCTIONS = ("gelu", "gelu_tanh", "tanh", "sigmoid", "silu")  # of native/kernels/float_function/float_function.h
 _SUM = [["add", "float32", 0, 1]]
 _BYTES = ("dtype", "scale", "zero_point", "low", "high")

@@ -8,8 +8,6 @@ import numpy as np
 
 from zeropoint.compiler.program_builder import ProgramBuilder, Size, Step
 
-__all__ = ["join_expressions"]
-
 # As native/engine/steps/map.cpp has them, or less: registers of one expression stay in the first cache.
 _MOST_INSTRUCTIONS, _MOST_INPUTS = 64, 16
 

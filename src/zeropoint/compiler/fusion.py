@@ -23,8 +23,6 @@ from zeropoint.compiler.float_stages import (
 from zeropoint.compiler.fuse_expressions import join_expressions
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
 
-__all__ = ["FUSIONS", "Fusion", "simplify", "split"]
-
 _LAYERS = ("linear", "conv")
 _PAIRS = ("add", "multiply")
 

@@ -9,8 +9,6 @@ from torch import fx
 from zeropoint.compiler.program_builder import ProgramBuilder, Size, Step, fresh_name
 from zeropoint.graph.provenance import origin
 
-__all__ = ["label_steps"]
-
 
 def label_steps(builder: ProgramBuilder, graph: fx.GraphModule) -> dict[str, str]:
     """Rename what steps make, but for numbers, which attributes refer to.

@@ -10,8 +10,6 @@ import torch
 from zeropoint import runtime
 from zeropoint.runtime.nesting import filled
 
-__all__ = ["Program"]
-
 
 def _given_as(dtype: str, tensor: torch.Tensor) -> torch.Tensor:
     """A tensor as one of another dtype; complex numbers are made of the pairs along the last axis."""

@@ -12,8 +12,6 @@ from safetensors.numpy import save
 
 from zeropoint.safetensors_header import with_metadata
 
-__all__ = ["VERSION", "ProgramBuilder", "Input", "Step"]
-
 VERSION = 1
 VERSION_WITH_STATE = 2
 VERSION_WITH_ARGUMENTS = 3

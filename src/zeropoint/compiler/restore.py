@@ -27,8 +27,6 @@ from zeropoint.operators import RESTORES
 from zeropoint.operators.steps import dtype_of
 from zeropoint.runtime import Program
 
-__all__ = ["restore"]
-
 _FOLLOWING = {"group_size", "inputs", "spatial", "types", "weight_dtype"}  # attributes that the tensors tell, too
 
 

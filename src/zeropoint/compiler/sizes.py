@@ -14,8 +14,6 @@ from zeropoint.compiler.program_builder import Size
 from zeropoint.graph.frontends.shape_guards import OPERATIONS
 from zeropoint.operators.steps import Emit, GraphBuilder, ProgramStep, Restore, StepBuilder
 
-__all__ = ["CALCULATIONS", "NUMBERS", "RESTORED_SIZES", "SIZES"]
-
 # What numbers that follow from sizes are made with: whole ones that records ask for, by their names.
 NUMBERS: dict[str, Callable[[Any, Any], int]] = {
     **OPERATIONS,

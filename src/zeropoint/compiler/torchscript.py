@@ -10,8 +10,6 @@ from zeropoint.compiler.eager import on_plain_tensors
 from zeropoint.compiler.errors import Unsupported
 from zeropoint.graph.frontends.script.evaluate import NotStraight, straight_graph
 
-__all__ = ["graph_of"]
-
 _WAYS_OUT = (
     "Programs have no control flow: quantize the Python model with zeropoint.to_int8 instead, or move this code "
     "out of forward"

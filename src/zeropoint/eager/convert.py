@@ -20,8 +20,6 @@ from zeropoint.eager.mappings import (
 from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized import FloatFunctional
 
-__all__ = ["convert", "swap_module"]
-
 
 def convert(
     module: nn.Module,

@@ -19,8 +19,6 @@ from zeropoint.nn.qat.trained import folded
 from zeropoint.nn.simulated_tensor import tensors_in
 from zeropoint.operators import fusions, layer_records, modules_of
 
-__all__ = ["auto_fuse", "fuse_known_modules", "fuse_modules", "fuse_modules_qat"]
-
 Fuser = Callable[..., nn.Module]
 
 

@@ -28,8 +28,6 @@ from zeropoint.operators import module_forms
 from zeropoint.qconfig import activation_is_memoryless
 from zeropoint.qconfig_propagation import propagate_qconfig_
 
-__all__ = ["add_quant_dequant", "prepare", "prepare_qat"]
-
 
 def prepare(
     model: nn.Module,

@@ -26,8 +26,6 @@ from zeropoint.qconfig import (
 )
 from zeropoint.qconfig_propagation import propagate_qconfig_
 
-__all__ = ["quantize", "quantize_dynamic", "quantize_qat"]
-
 _RNNS = modules_of(recurrent.RECORDS, "dynamic")
 
 

@@ -10,8 +10,6 @@ from zeropoint.generation.chat_format import ChatFormat
 from zeropoint.regular_file import Path
 from zeropoint.safetensors_header import read_header
 
-__all__ = ["ENTRY", "About"]
-
 ENTRY = "zeropoint.generation"
 
 

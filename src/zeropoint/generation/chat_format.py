@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["ChatFormat", "recognized"]
-
 
 @dataclass(frozen=True)
 class ChatFormat:

@@ -19,8 +19,6 @@ from zeropoint.generation.group_weights import UNIT
 from zeropoint.generation.packed_checkpoint import PackedCheckpoint
 from zeropoint.generation.tensor_files import FolderTensors, ModelTensors, Tensors, read_json
 
-__all__ = ["compile_decoder"]
-
 _MOST_CONTEXT = 4096  # unless another is asked for: the cache takes memory for as many tokens as come
 
 

@@ -13,8 +13,6 @@ from zeropoint.cpu import get_num_threads, peaks
 from zeropoint.generation.language_model import LanguageModel
 from zeropoint.runtime import Profile
 
-__all__ = ["DecodeSpeed", "decode_speed"]
-
 
 @dataclass(frozen=True)
 class DecodeSpeed:

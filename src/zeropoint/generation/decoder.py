@@ -10,8 +10,6 @@ import numpy as np
 
 from zeropoint.generation.group_weights import GroupMatrix
 
-__all__ = ["Decoder", "Matrix", "Weights"]
-
 
 @dataclass(frozen=True)
 class Decoder:

@@ -16,8 +16,6 @@ from zeropoint.generation.decoder import Decoder, Matrix, Weights
 from zeropoint.generation.group_weights import PANEL, UNIT, GroupMatrix
 from zeropoint.generation.program_file import ProgramFile
 
-__all__ = ["CACHES", "decoder_program"]
-
 CACHES = ("int8", "float16", "float32")
 _MOST_HEAD = 512
 _BLOCK = 16  # positions of the cache that stand side by side

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["draft_of"]
-
 _LONGEST, _SHORTEST = 4, 2  # tokens at the end that must be the same
 _FAR = 4096  # tokens that are looked at
 

@@ -13,8 +13,6 @@ from zeropoint.generation.group_weights import UNIT, GroupMatrix, quantized
 from zeropoint.generation.packed_checkpoint import PackedCheckpoint
 from zeropoint.generation.tensor_files import Tensors
 
-__all__ = ["FolderWeights", "folder_decoder"]
-
 _ROOT, _LAYER = "model.", "model.layers.{i}."
 _NAMES = {
     "embedding": _ROOT + "embed_tokens",

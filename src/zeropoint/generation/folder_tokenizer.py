@@ -12,8 +12,6 @@ from zeropoint.generation.chat_format import ChatFormat, recognized
 from zeropoint.generation.tensor_files import read_json
 from zeropoint.regular_file import open_regular
 
-__all__ = ["FolderTokenizer"]
-
 
 class FolderTokenizer:
     """What a language model needs of a tokenizer.

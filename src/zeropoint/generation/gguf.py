@@ -17,8 +17,6 @@ import numpy as np
 
 from zeropoint.regular_file import Path, open_regular
 
-__all__ = ["FORMATS", "Gguf", "GgufError", "GgufTensor"]
-
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9

@@ -10,8 +10,6 @@ from zeropoint.generation.decoder import Decoder, Matrix
 from zeropoint.generation.gguf import Gguf, GgufError
 from zeropoint.generation.gguf_weights import floats_of, form_of, matrix_of
 
-__all__ = ["GgufWeights", "gguf_decoder"]
-
 # Our names -> those of the files; {i} is the number of a layer.
 _NAMES = {
     "embedding": "token_embd",

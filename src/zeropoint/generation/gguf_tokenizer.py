@@ -8,8 +8,6 @@ from zeropoint.generation.chat_format import ChatFormat, recognized
 from zeropoint.generation.gguf import Gguf, GgufError
 from zeropoint.installation import install_command
 
-__all__ = ["gguf_chat", "gguf_ends", "gguf_tokenizer"]
-
 _NORMAL, _CONTROL, _USER = 1, 3, 4
 _MOST_CHARACTERS = 4096
 _LONGEST, _MOST_PAIRS = 256, 5  # characters of a token that are looked at, pairs of pieces for each token

@@ -9,8 +9,6 @@ import numpy as np
 from zeropoint.generation.gguf import GgufTensor
 from zeropoint.generation.group_weights import UNIT, GroupMatrix, quantized
 
-__all__ = ["floats_of", "form_of", "matrix_of"]
-
 _Parts = tuple[np.ndarray, np.ndarray, np.ndarray | None]  # integers, scales, minima
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-__all__ = ["PANEL", "UNIT", "GroupMatrix", "quantized"]
-
 PANEL, UNIT = 16, 32
 _ROWS = 1 << 22  # elements that are rounded at once
 # Scales that are tried for each group, as shares of the one that reaches its largest number.

@@ -17,8 +17,6 @@ from zeropoint.regular_file import Path, open_regular
 from zeropoint.runtime import Program, load as load_program
 from zeropoint.tokenizer_json import tokenizer_of
 
-__all__ = ["LanguageModel", "load"]
-
 Prompt = str | Sequence[int]
 Message = Mapping[str, str]
 

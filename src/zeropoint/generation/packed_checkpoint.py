@@ -16,8 +16,6 @@ from zeropoint.generation.decoder import Matrix
 from zeropoint.generation.group_weights import UNIT, GroupMatrix
 from zeropoint.generation.tensor_files import Tensors
 
-__all__ = ["PackedCheckpoint"]
-
 _LARGEST_GROUP = 256  # of the kernels; larger ones repeat their scales
 _MIDDLE = 8
 # The output that each four bits of an int32 of AWQ belong to.

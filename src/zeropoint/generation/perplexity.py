@@ -8,8 +8,6 @@ import numpy as np
 
 from zeropoint.generation.language_model import LanguageModel
 
-__all__ = ["perplexity"]
-
 _AT_ONCE = 256  # tokens of a step: the logits of all of them are made
 
 

@@ -16,8 +16,6 @@ import numpy as np
 
 from zeropoint.atomic_file import replacing
 
-__all__ = ["ProgramFile"]
-
 _LINE = 64
 _VERSION_WITH_STATE = 2
 _DTYPES = {"uint8": "U8", "float16": "F16", "float32": "F32", "int64": "I64"}

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Sampling"]
-
 
 @dataclass(frozen=True)
 class Sampling:

@@ -19,8 +19,6 @@ from zeropoint.safetensors_header import read_whole
 if TYPE_CHECKING:
     from zeropoint.runtime import Program
 
-__all__ = ["fingerprint_of", "read_cache", "write_cache"]
-
 _ENTRY = "zeropoint.cache"
 _BLOCK = 16  # positions of keys that stand side by side
 _SAMPLES, _SAMPLE = 64, 4096

@@ -10,8 +10,6 @@ import numpy as np
 from zeropoint.generation.drafts import draft_of
 from zeropoint.generation.sampling import Sampling
 
-__all__ = ["Request", "Scheduler"]
-
 MOST_TOKENS = 512  # of a step
 
 # Logits of the wanted tokens, from ids, positions, sequences and the numbers of the wanted.

@@ -13,8 +13,6 @@ from zeropoint.described import described
 from zeropoint.regular_file import open_regular
 from zeropoint.safetensors_header import read_header
 
-__all__ = ["FolderTensors", "ModelTensors", "Tensors", "read_json"]
-
 _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I32": "<i4", "I64": "<i8", "U8": "|u1", "I8": "|i1"}
 _MOST_JSON = 100_000_000
 

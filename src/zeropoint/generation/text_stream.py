@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-__all__ = ["TextStream"]
-
 _UNFINISHED = "\ufffd"  # what decoders write for a character whose bytes are not all there
 
 

@@ -12,8 +12,6 @@ from zeropoint.described import described
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.insert_observers import is_observer
 
-__all__ = ["Calibration"]
-
 
 class Calibration:
     """What is seen of the batches that a graph is calibrated on."""

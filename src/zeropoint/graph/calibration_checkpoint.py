@@ -18,8 +18,6 @@ from zeropoint.atomic_file import remove_unfinished
 from zeropoint.graph.passes.insert_observers import OBSERVER
 from zeropoint.tensor.safetensors_file import read_safetensors, write_safetensors
 
-__all__ = ["CalibrationCheckpoint"]
-
 _SECONDS = 60.0  # between two writes: the most that is lost if the process is killed
 _SETTINGS = ("dtype", "qscheme", "quant_min", "quant_max", "averaging_constant", "bins")
 _BATCHES, _MODEL = "zeropoint.batches", "zeropoint.model"

@@ -12,8 +12,6 @@ from typing import Any
 
 from torch import fx
 
-__all__ = ["check_names", "is_plain", "plain", "require_plain"]
-
 _PLAIN = re.compile(r"[\w |-]+")
 
 

@@ -16,8 +16,6 @@ from torch import Tensor, fx
 
 from zeropoint.graph.provenance import represented
 
-__all__ = ["constants_of", "set_constants"]
-
 _KINDS = (bool, int, float, str, type(None))
 
 

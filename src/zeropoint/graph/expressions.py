@@ -15,8 +15,6 @@ from torch import Tensor, fx
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import aten_name, packet_name, parameter
 
-__all__ = ["ARITHMETIC", "before", "expressions_in"]
-
 ARITHMETIC = ("add", "sub", "mul", "div")
 
 

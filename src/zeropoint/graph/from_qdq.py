@@ -37,8 +37,6 @@ from zeropoint.operators.record import Effect
 from zeropoint.qconfig import get_default_qconfig
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["Known", "NothingQuantized", "float_model", "from_qdq", "from_qdq_graph"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _QUANTIZE = ours.quantize_per_tensor.default
 _DEQUANTIZE = (ours.dequantize_per_tensor.default, ours.dequantize_per_channel.default)

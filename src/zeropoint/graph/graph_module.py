@@ -18,8 +18,6 @@ from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.code_names import check_names
 from zeropoint.graph.provenance import KEPT
 
-__all__ = ["Graph"]
-
 
 @dataclass(frozen=True)
 class _Node:

@@ -47,8 +47,6 @@ from zeropoint.qconfig import (
 )
 from zeropoint.qconfig_mapping import QConfigMapping, get_default_qconfig_mapping
 
-__all__ = ["Evidence", "Policy", "choose_policy", "evidence_in"]
-
 _WIDE = ("rsqrt", "reciprocal", "exp", "log", "pow")
 _WIDE_WHY = "its outputs span too many orders of magnitude for 8 bits"
 _BETWEEN = (*ARITHMETIC, "softmax", "gelu", "silu", "tanh")

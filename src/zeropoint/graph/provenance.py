@@ -13,22 +13,6 @@ from torch import fx
 
 from zeropoint.operators.node import overload_key
 
-__all__ = [
-    "EXPRESSION",
-    "FINDS_RANGES",
-    "GIVEN_OUT",
-    "STAYS_FLOAT",
-    "Identity",
-    "Represented",
-    "Origin",
-    "Values",
-    "has_identities",
-    "identify",
-    "identity",
-    "represented",
-    "origin",
-]
-
 ORIGIN, IDENTITY, REPRESENTED = "origin", "identity", "represented"  # keys of a node's meta
 KEPT = (ORIGIN, IDENTITY, REPRESENTED)
 STAYS_FLOAT = "stays_float"  # key of a node's meta, too: why it is left in float

@@ -46,15 +46,6 @@ from zeropoint.ops.rounding import linear_takes_7_bits
 from zeropoint.qconfig import QConfig
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = [
-    "convert_dynamic_jit",
-    "convert_jit",
-    "prepare_dynamic_jit",
-    "prepare_jit",
-    "quantize_dynamic_jit",
-    "quantize_jit",
-]
-
 
 def _at_run_time(qconfig: Any) -> Any:
     """A qconfig whose activations get their ranges at run time, if they were to be observed."""

@@ -20,8 +20,6 @@ from zeropoint.nn.quantized.storage import found_qparams, has_observed
 from zeropoint.numerics.distance import Distance, decibels
 from zeropoint.operators.node import packet_name
 
-__all__ = ["Loss", "Measured", "rounding_losses", "warn_of_lost_values", "warn_of_poor_outputs"]
-
 _LEAST = 3.0  # dB of signal to rounding noise: below, nearly everything is lost
 _POOR = 12.0  # dB of outputs: below, a quarter of them is error
 _SHOWN = 5  # operators that a warning names

@@ -11,8 +11,6 @@ from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.frontends.shape_guards import OPERATIONS, Place
 from zeropoint.graph.passes.input_checks import Sizes
 
-__all__ = ["scriptable"]
-
 
 def scriptable(model: fx.GraphModule) -> nn.Module:
     """The same graph in calls that TorchScript can compile, on the same parameters.

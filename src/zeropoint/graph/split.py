@@ -14,8 +14,6 @@ from zeropoint.described import described
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.frontends.export import call_of
 
-__all__ = ["Cut", "split_at"]
-
 
 @dataclass(frozen=True)
 class _Call:

@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-__all__ = ["keep_state", "kept_state", "read_states", "reset_state"]
-
 ours = torch.ops.zeropoint
 _INITIAL = "_initial"
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from zeropoint.html_table import html_table
 
-__all__ = ["Row", "Summary"]
-
 
 @dataclass(frozen=True)
 class Row:

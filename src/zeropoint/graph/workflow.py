@@ -41,8 +41,6 @@ from zeropoint.operators import operators
 from zeropoint.qconfig_mapping import QConfigMapping
 from zeropoint.tensor.recording import is_recorded
 
-__all__ = ["Prepared", "Quantized", "convert_graph", "convert_to_reference_graph", "prepare_graph", "prepare_qat_graph"]
-
 
 class Prepared(nn.Module):
     """A model with observers, to be run on data and then given to `convert_graph`."""

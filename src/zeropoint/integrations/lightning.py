@@ -15,8 +15,6 @@ from zeropoint.graph.workflow import InTraining, Quantized, convert_graph, prepa
 from zeropoint.integrations.training_schedule import TrainingSchedule
 from zeropoint.qconfig_mapping import QConfigMapping, get_default_qat_qconfig_mapping
 
-__all__ = ["QuantizationAwareTraining"]
-
 
 class QuantizationAwareTraining(Callback):
     """Trains a part of a LightningModule with simulated quantization.

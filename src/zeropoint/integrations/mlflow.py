@@ -11,8 +11,6 @@ import numpy as np
 
 from zeropoint.runtime import Program, load
 
-__all__ = ["log_model", "save_model"]
-
 _FILE = "model.zpt"
 
 

@@ -12,8 +12,6 @@ from torch import Tensor, from_numpy, nn
 from zeropoint.distributed import Observations, merge_observations, observe
 from zeropoint.runtime import load
 
-__all__ = ["Predictor", "calibrate"]
-
 
 class Predictor:
     """A program for `ray.data.Dataset.map_batches`: each actor loads the file once.

@@ -22,8 +22,6 @@ from zeropoint.runtime import Program
 from zeropoint.safetensors_header import with_metadata
 from zeropoint.sentence_encoder import ENTRY, About, SentenceEncoder
 
-__all__ = ["EncoderQuality", "compile_encoder"]
-
 # From the smallest and fastest to the most exact: arguments of `to_int8`.
 _WAYS: Mapping[str, Mapping[str, Any]] = {
     "int8": {"mode": "dynamic", "policy": {"embedding_bits": 8}},

@@ -13,8 +13,6 @@ from torch import Tensor, from_numpy, nn
 from zeropoint.distributed import Observations, merge_observations, observe
 from zeropoint.runtime import load
 
-__all__ = ["calibrate", "predictor"]
-
 
 def predictor(path: str | os.PathLike[str]) -> Callable[[], Callable[..., np.ndarray]]:
     """What `pyspark.ml.functions.predict_batch_udf` takes as `make_predict_fn`: each executor loads the file once.

@@ -20,8 +20,6 @@ from torch.export import Dim
 from zeropoint.compiler import Program, compile
 from zeropoint.graph.to_int8 import to_int8
 
-__all__ = ["Statistics", "backend", "statistics"]
-
 _LOG = logging.getLogger("zeropoint")
 _STORED = re.compile(r"\._(parameters|buffers)\[")  # in the name that PyTorch has for a weight of the model
 _REFUSALS = (ValueError, TypeError, NotImplementedError, RuntimeError)

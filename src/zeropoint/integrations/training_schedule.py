@@ -10,8 +10,6 @@ from zeropoint.fake_quant.base import FakeQuantizeBase
 from zeropoint.fake_quant.switches import disable_observer, enable_observer
 from zeropoint.nn.intrinsic.qat import freeze_bn_stats, update_bn_stats
 
-__all__ = ["TrainingSchedule"]
-
 
 @dataclass(frozen=True)
 class TrainingSchedule:

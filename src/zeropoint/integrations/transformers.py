@@ -20,8 +20,6 @@ from zeropoint.nn.quantized.storage import with_same_dtype
 from zeropoint.numerics.packing import packed_columns
 from zeropoint.qfunctions.weight_only import WeightOnlyPackedParams, weight_only_prepack
 
-__all__ = ["QuantizedLinear", "ZeropointConfig"]
-
 _METHOD = "zeropoint"
 _MODES = ("dynamic", "weight_only")
 

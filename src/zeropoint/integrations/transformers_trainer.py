@@ -10,8 +10,6 @@ from transformers import TrainerCallback
 
 from zeropoint.integrations.training_schedule import TrainingSchedule
 
-__all__ = ["QuantizationAwareTraining"]
-
 
 class QuantizationAwareTraining(TrainerCallback):
     """Fixes ranges and batch norms of a model that `prepare_qat_graph` or `prepare_qat` prepared.

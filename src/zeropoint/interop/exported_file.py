@@ -23,8 +23,6 @@ import torch
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.code_names import is_plain
 
-__all__ = ["load_exported"]
-
 # The records that make up a model. Compiled code and files beside it are left out.
 _RECORDS = re.compile(
     r"([^/]*/)?"

@@ -9,8 +9,6 @@ from typing import Any
 
 from zeropoint.interop.tasks import Arrays, Ready, Task, Unavailable, best_of, first_line, quietly
 
-__all__ = ["load", "write"]
-
 # The names of files, and how they were made.
 WAYS = {
     "static": "static, quantize and dequantize nodes",

@@ -8,8 +8,6 @@ from typing import Any
 
 from zeropoint.interop.tasks import Arrays, Ready, Task, Unavailable, best_of, first_line, quietly
 
-__all__ = ["accurate", "load", "write"]
-
 
 def write(task: Task, folder: Path) -> Path:
     """Convert, quantize, save; weights are in a second file beside the first."""

@@ -26,8 +26,6 @@ import numpy as np
 from zeropoint.interop.peers import PEERS
 from zeropoint.interop.tasks import Arrays, Unavailable
 
-__all__ = ["Contender", "Footprint", "Turns", "Times", "priority", "take_turns", "timed"]
-
 SETTLE = 0.02  # seconds between two turns, in which the threads of the last one stop spinning
 TURN = 0.1  # seconds of calls in one turn
 MOST_CALLS = 200  # in one turn

@@ -14,8 +14,6 @@ from zeropoint.cpu import cpu_info
 from zeropoint.interop import onnx_runtime, openvino_nncf, torch_ao, torch_float
 from zeropoint.interop.tasks import Arrays, Ready, Task
 
-__all__ = ["FLOAT", "OURS", "PEERS", "SLOW", "Peer", "file_bytes", "is_quantized", "keep_from_masked_amx", "written"]
-
 OURS, FLOAT = "zeropoint", "torch float32"
 MASK = "ONEDNN_MAX_CPU_ISA"
 

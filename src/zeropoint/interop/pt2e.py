@@ -14,8 +14,6 @@ from zeropoint.graph.from_qdq import from_qdq_graph
 from zeropoint.graph.frontends.export import capture, is_exported
 from zeropoint.graph.workflow import Quantized
 
-__all__ = ["from_pt2e"]
-
 ours = torch.ops.zeropoint
 _NAMESPACES = ("quantized_decomposed", "torchao", "pt2e_quant")
 

@@ -28,8 +28,6 @@ from zeropoint.operators.choice import Choice, Precision
 from zeropoint.operators.node import arguments, aten_name
 from zeropoint.operators.record import Effect
 
-__all__ = ["ZeropointQuantizer"]
-
 _KEY = "quantization_annotation"
 _ACTIVATION = QuantizationSpec(
     dtype=torch.uint8, quant_min=0, quant_max=255, qscheme=torch.per_tensor_affine,

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["Arrays", "Call", "Ready", "Task", "Unavailable", "best_of", "first_line", "quietly"]
-
 Call = Callable[[], Any]
 Arrays = tuple[Any, ...]  # numpy arrays
 

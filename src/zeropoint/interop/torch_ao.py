@@ -10,8 +10,6 @@ from typing import Any
 
 from zeropoint.interop.tasks import Arrays, Call, Ready, Task, Unavailable, first_line
 
-__all__ = ["dynamic", "fx_static", "load", "namespaces", "write"]
-
 ENGINES = ("x86", "onednn")
 
 

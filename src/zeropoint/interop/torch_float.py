@@ -7,8 +7,6 @@ from typing import Any
 
 from zeropoint.interop.tasks import Arrays, Ready, Task, Unavailable, first_line
 
-__all__ = ["load", "load_compiled", "load_torchao", "write", "write_torchao"]
-
 
 def write(task: Task, folder: Path) -> Path:
     """The module itself; where it cannot be pickled, a file of torch.export."""

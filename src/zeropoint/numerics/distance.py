@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-__all__ = ["Distance", "decibels"]
-
 _CHUNK = 1 << 16  # values at a time: they stay in the cache, and float32 is enough to add them up
 
 

@@ -8,8 +8,6 @@ from zeropoint.numerics.dtypes import quint4x2
 from zeropoint.numerics.schemes import per_channel_affine_float_qparams
 from zeropoint.observers.minmax import PerChannelMinMaxObserver
 
-__all__ = ["GROUP", "GroupedWeightObserver"]
-
 GROUP = 128  # inputs that share a scale in a weight of 4 bits, where nothing else is said
 
 

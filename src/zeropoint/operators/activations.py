@@ -25,8 +25,6 @@ from zeropoint.operators.node import arguments, aten_name, overload_key, paramet
 from zeropoint.operators.record import Effect, ModuleForms, Observed, Operator, Output, Traced
 from zeropoint.operators.steps import Emit, StepBuilder, dtype_name, emit_same, steps
 
-__all__ = ["RECORDS", "lower_function", "table_function"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 
 # ---------------------------------------------------------------------------------------------------------- lowering

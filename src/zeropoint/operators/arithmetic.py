@@ -34,8 +34,6 @@ from zeropoint.operators.registry import BY_ATEN
 from zeropoint.operators.steps import Emit, GraphBuilder, ProgramStep, StepBuilder, called, restores, steps
 from zeropoint.ops import checks, rounding
 
-__all__ = ["RECORDS", "number_form"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 
 

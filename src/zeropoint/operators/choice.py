@@ -16,8 +16,6 @@ from zeropoint.operators.node import Unsized, arguments, aten_name, only_reads_s
 from zeropoint.operators.record import Effect
 from zeropoint.operators.registry import BY_ATEN
 
-__all__ = ["Choice", "State", "Precision", "is_float", "is_static"]
-
 
 class Precision(enum.Enum):
     """How a node is computed."""

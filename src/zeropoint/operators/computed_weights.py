@@ -10,8 +10,6 @@ from torch import Tensor, fx
 from zeropoint.operators.float_forms import FloatCall
 from zeropoint.operators.lowering import Lowering
 
-__all__ = ["computed_conv", "computed_linear"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 
 

@@ -25,8 +25,6 @@ from zeropoint.operators.steps import (
     steps,
 )
 
-__all__ = ["RECORDS", "filled", "whole_numbers"]
-
 aten = torch.ops.aten
 _I64 = torch.int64
 

@@ -22,8 +22,6 @@ from zeropoint.operators.record import Observed, Operator, Traced
 from zeropoint.operators.steps import Emit, GraphBuilder, ProgramStep, StepBuilder, dtype_of, restores, steps
 from zeropoint.ops.float_maps import BINARY, UNARY
 
-__all__ = ["RECORDS", "emit_arithmetic", "emit_bounds", "emit_convert", "emit_function", "emit_threshold", "overloads"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _F32 = torch.float32
 _PARTS_OF_FREXP = ("mantissa", "exponent")

@@ -25,8 +25,6 @@ from zeropoint.operators.steps import GraphBuilder, ProgramStep, StepBuilder, re
 from zeropoint.ops.embedding import MODES, NAMES
 from zeropoint.qfunctions.embedding import embedding_bag_prepack
 
-__all__ = ["PADDED", "RECORDS", "bags_alone", "table_bits"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 PADDED = "padding_idx is not supported"
 

@@ -14,8 +14,6 @@ from torch import Tensor, fx
 
 from zeropoint.operators.steps import StepBuilder, dtype_name
 
-__all__ = ["DTYPES", "Expression", "Term", "in_dtype"]
-
 DTYPES = (torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64, torch.float32)
 
 

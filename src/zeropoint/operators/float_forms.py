@@ -12,8 +12,6 @@ from torch.utils import _pytree as pytree
 from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments, parameter
 
-__all__ = ["FloatCall", "FloatForm", "are_floats", "by_operator", "first_of", "in_parts"]
-
 ours = torch.ops.zeropoint
 FloatCall = tuple[Any, tuple[Any, ...]]
 FloatForm = Callable[[Lowering, fx.Node], FloatCall | None]

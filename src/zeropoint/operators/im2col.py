@@ -13,8 +13,6 @@ from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator
 from zeropoint.operators.steps import GraphBuilder, ProgramStep, StepBuilder, called, restores, steps
 
-__all__ = ["RECORDS"]
-
 
 def _emit_columns(c: StepBuilder, node: fx.Node) -> str:
     """Windows of images as columns, (N, C * kernel, places)."""

@@ -32,8 +32,6 @@ from zeropoint.operators.steps import (
 )
 from zeropoint.operators.views import moves, shared
 
-__all__ = ["RECORDS"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 
 

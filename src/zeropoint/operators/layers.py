@@ -49,8 +49,6 @@ from zeropoint.ops.geometry import Geometry, three
 from zeropoint.ops.weight_only import SmallWeight, half_weight, small_weight
 from zeropoint.qfunctions.weight_only import weight_only_prepack
 
-__all__ = ["RECORDS"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _PARAMETERS = ("weight", "bias")
 

@@ -8,8 +8,6 @@ from torch import fx
 from zeropoint.operators.record import Operator
 from zeropoint.operators.steps import GraphBuilder, ProgramStep, StepBuilder, dtype_name, dtype_of, restores, steps
 
-__all__ = ["RECORDS", "emit_table", "restored_table"]
-
 
 def emit_table(c: StepBuilder, node: fx.Node) -> str:
     """The step of any function of bytes, which the operator itself computes the results of."""

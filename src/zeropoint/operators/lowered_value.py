@@ -10,8 +10,6 @@ from torch import fx
 
 from zeropoint.numerics.affine import BYTE_LIMITS
 
-__all__ = ["Scale", "Value"]
-
 
 @dataclass(frozen=True)
 class Scale:

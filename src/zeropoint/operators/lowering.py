@@ -12,8 +12,6 @@ from zeropoint.operators.lowered_value import Scale
 if TYPE_CHECKING:
     from zeropoint.operators.choice import Choice
 
-__all__ = ["Lowering", "ReferenceLowering"]
-
 
 class Lowering(Protocol):
     """The new graph while it is made (`zeropoint.graph.lowering`). Its methods take nodes of the old one."""

@@ -8,8 +8,6 @@ from torch import fx
 from zeropoint.operators.record import Operator
 from zeropoint.operators.steps import GraphBuilder, ProgramStep, StepBuilder, restores, steps
 
-__all__ = ["RECORDS"]
-
 
 def _emit(c: StepBuilder, node: fx.Node) -> str:
     a, b, function = node.args

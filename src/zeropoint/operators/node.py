@@ -7,18 +7,6 @@ from typing import Any
 import torch
 from torch import fx
 
-__all__ = [
-    "Unsized",
-    "arguments",
-    "aten_name",
-    "each",
-    "only_reads_shape",
-    "operator_key",
-    "overload_key",
-    "packet_name",
-    "parameter",
-]
-
 _SHAPES = frozenset(("sym_size.int", "size.default", "size.int", "dim.default", "numel.default", "len.Tensor"))
 
 

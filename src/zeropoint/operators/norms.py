@@ -21,8 +21,6 @@ from zeropoint.operators.record import Fusion, ModuleForms, Observed, Operator, 
 from zeropoint.operators.steps import GraphBuilder, ProgramStep, StepBuilder, called, require_stored, restores, steps
 from zeropoint.ops.float_functions import batch_norm_line
 
-__all__ = ["RECORDS"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _PARAMETERS = ("weight", "bias")
 

@@ -11,8 +11,6 @@ from torch import Tensor, fx
 
 from zeropoint.operators.steps import full_names
 
-__all__ = ["OnnxForms", "OnnxReader", "OnnxWriter", "Read", "ReadNode", "Write", "moves", "reads", "writes"]
-
 
 class OnnxWriter(Protocol):
     """The file while it is written, as a function sees it that writes one node of a quantized graph.

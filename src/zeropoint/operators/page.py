@@ -5,8 +5,6 @@ from __future__ import annotations
 from zeropoint.operators.record import Operator
 from zeropoint.operators.registry import operators
 
-__all__ = ["page"]
-
 _HEAD = """# Operators
 
 This page shows how each operator runs in a quantized model. `python tests/operators/test_operator_page.py` generates it

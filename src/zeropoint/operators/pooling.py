@@ -19,8 +19,6 @@ from zeropoint.operators.record import Effect, Observed, Operator, Output, Trace
 from zeropoint.operators.steps import GraphBuilder, ProgramStep, Restore, StepBuilder, called, restores, steps
 from zeropoint.ops import rounding
 
-__all__ = ["RECORDS"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _WINDOWS = ("self", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
 

@@ -12,8 +12,6 @@ from zeropoint.operators.node import arguments
 from zeropoint.operators.record import ModuleForms, Operator, Output
 from zeropoint.operators.steps import GraphBuilder, ProgramStep, StepBuilder, dtype_name, dtype_of, restores, steps
 
-__all__ = ["RECORDS"]
-
 ours = torch.ops.zeropoint
 
 

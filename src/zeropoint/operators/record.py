@@ -18,22 +18,6 @@ if TYPE_CHECKING:
     from zeropoint.operators.lowered_value import Scale, Value
     from zeropoint.operators.lowering import Lowering, ReferenceLowering
 
-__all__ = [
-    "CustomModule",
-    "EagerForms",
-    "Effect",
-    "Fusion",
-    "GraphForms",
-    "ModuleForms",
-    "Names",
-    "Observed",
-    "Operator",
-    "Output",
-    "ProgramForms",
-    "QuantizedForm",
-    "Traced",
-]
-
 
 class Output(enum.Enum):
     """Where scale and zero point of a result come from."""

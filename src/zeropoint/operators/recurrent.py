@@ -30,8 +30,6 @@ from zeropoint.operators.steps import (
 )
 from zeropoint.ops.recurrent import KINDS, Kind
 
-__all__ = ["RECORDS", "has_ranges_of_rows", "reduces_range"]
-
 ours = torch.ops.zeropoint
 _KINDS = {kind.name: kind for kind in KINDS}
 

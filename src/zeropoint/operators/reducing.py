@@ -15,8 +15,6 @@ from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator
 from zeropoint.operators.steps import Emit, GraphBuilder, ProgramStep, StepBuilder, restores, steps
 
-__all__ = ["RECORDS"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 
 

@@ -14,8 +14,6 @@ from zeropoint.operators.activations import table_function
 from zeropoint.operators.node import overload_key
 from zeropoint.operators.record import ModuleForms, Operator, Output
 
-__all__ = ["register_operator"]
-
 _OUTPUTS = {"observed": Output.OWN, "unit": Output.UNIT, "symmetric": Output.SYMMETRIC}
 _FORMS = ("table", "parts")
 

@@ -14,30 +14,6 @@ from zeropoint.operators.onnx_forms import Read, Write
 from zeropoint.operators.record import CustomModule, Effect, Fusion, ModuleForms, Observed, Operator
 from zeropoint.operators.steps import Emit, Restore
 
-__all__ = [
-    "BY_ATEN",
-    "BY_NAME",
-    "ONNX_KEEPS_SCALE",
-    "ONNX_READS",
-    "ONNX_WRITES",
-    "RESTORES",
-    "STEPS",
-    "composed_of",
-    "custom_modules",
-    "eager_functions",
-    "float_weight_functions",
-    "fusions",
-    "layer_records",
-    "mapping",
-    "module_forms",
-    "modules_of",
-    "moves_values",
-    "operators",
-    "register",
-    "traced",
-    "unregister",
-]
-
 _BY_NAME: dict[str, Operator] = {}
 _BY_ATEN: dict[str, Operator] = {}
 _BY_FORMS: dict[type, tuple[Operator, ModuleForms]] = {}

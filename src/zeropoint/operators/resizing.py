@@ -12,8 +12,6 @@ from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator
 
-__all__ = ["RECORDS"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 
 

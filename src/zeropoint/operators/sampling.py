@@ -14,8 +14,6 @@ from zeropoint.operators.float_forms import FloatCall, in_parts
 from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.record import Operator
 
-__all__ = ["RECORDS"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _BILINEAR, _NEAREST = 0, 1
 _ZEROS, _REFLECTION = 0, 2  # and 1: the nearest pixel of the border

@@ -22,8 +22,6 @@ from zeropoint.operators.steps import (
     without_axis,
 )
 
-__all__ = ["RECORDS"]
-
 aten = torch.ops.aten
 _REDUCTIONS = {"add": "add", "sum": "add", "multiply": "multiply", "prod": "multiply", "amax": "maximum"}
 _REDUCTIONS |= {"amin": "minimum"}

@@ -7,8 +7,6 @@ from torch import fx
 from zeropoint.operators.record import Operator
 from zeropoint.operators.steps import StepBuilder, steps
 
-__all__ = ["RECORDS"]
-
 
 def _emit_read(c: StepBuilder, node: fx.Node) -> str:
     return c.state(node.args[0])

@@ -12,12 +12,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, fx
 
-__all__ = [
-    "LAST", "Emit", "GraphBuilder", "ProgramStep", "Restore", "Restores", "StepBuilder", "Steps", "called",
-    "dtype_name", "dtype_of", "emit_same", "full_names", "require_stored", "restores", "steps", "with_axis",
-    "without_axis",
-]  # fmt: skip
-
 LAST = 2**62  # beyond the end of every axis
 
 

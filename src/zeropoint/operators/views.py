@@ -21,8 +21,6 @@ from zeropoint.operators.steps import (
     steps,
 )
 
-__all__ = ["RECORDS", "moves", "shared"]
-
 aten = torch.ops.aten
 
 # ------------------------------------------------------------------------------------------------- steps of programs

@@ -13,8 +13,6 @@ from zeropoint import _native
 from zeropoint.ops import checks
 from zeropoint.ops.library import operator
 
-__all__ = ["BINARY", "UNARY", "float_binary", "float_unary"]
-
 UNARY = (
     "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
     "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "erfcx", "ndtri", "log_ndtr", "lgamma",

@@ -10,8 +10,6 @@ from zeropoint.numerics.blocks import dense
 from zeropoint.ops import checks
 from zeropoint.ops.library import operator
 
-__all__ = ["lookup"]
-
 
 def _fake(input: Tensor, table: Tensor) -> Tensor:
     return torch.empty_like(input, dtype=table.dtype)

@@ -16,8 +16,6 @@ from zeropoint import _native
 from zeropoint.ops import checks
 from zeropoint.ops.library import operator
 
-__all__ = ["MATRIX_FUNCTIONS", "matrices"]
-
 Sizes = Callable[[Any, Any, Any], list[Any]]
 _OF_A: Sizes = lambda m, n, k: [m, n]  # noqa: E731
 _OF_B: Sizes = lambda m, n, k: [m, k]  # noqa: E731

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from zeropoint.ops.library import Size, operator
 
-__all__ = ["nms"]
-
 
 def _fake_nms(
     boxes: Tensor, scores: Tensor, iou_threshold: float, max_output: Size, labels: Tensor | None = None

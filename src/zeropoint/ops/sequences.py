@@ -15,8 +15,6 @@ from torch import Tensor
 
 from zeropoint.ops.library import Size, named, operator
 
-__all__ = ["batch_sizes", "packed_rows", "padding_mask"]
-
 
 def _fake_batch_sizes(lengths: Tensor, steps: Size) -> Tensor:
     return lengths.new_empty((steps,), dtype=torch.int64)

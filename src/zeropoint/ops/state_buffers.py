@@ -7,8 +7,6 @@ from torch import Tensor
 
 from zeropoint.ops.library import Written, operator
 
-__all__ = ["read_state", "update_state"]
-
 
 def _fake_read(state: Tensor) -> Tensor:
     return torch.empty_like(state)

@@ -19,9 +19,6 @@ from zeropoint.report.program_facts import ProgramFacts, example_inputs, program
 from zeropoint.runtime import Program
 from zeropoint.table import quantized_of, readable_bytes, size_change
 
-__all__ = ["Side", "sides", "write_diff_page"]
-
-
 NOTABLE = 1e-7  # seconds: changes below it are not shown
 POOR = 20.0  # dB: modules below it are marked
 

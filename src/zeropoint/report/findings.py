@@ -25,8 +25,6 @@ from zeropoint.graph.workflow import Quantized
 from zeropoint.progress import during
 from zeropoint.report.histograms import Histogram, activation_histogram, weight_histogram
 
-__all__ = ["Findings", "Search", "gather"]
-
 
 @dataclass(frozen=True)
 class Search:

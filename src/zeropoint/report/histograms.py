@@ -9,8 +9,6 @@ from torch import Tensor
 
 from zeropoint.comparison.pairs import Layer
 
-__all__ = ["Histogram", "activation_histogram", "histogram", "weight_histogram"]
-
 BINS = 64
 
 

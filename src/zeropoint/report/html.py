@@ -21,8 +21,6 @@ from zeropoint.report.markup import asset, bar, card, digest, layer_name, millis
 from zeropoint.report.svg import histogram_svg, lines_svg, points_svg
 from zeropoint.table import quantized_of, readable_bytes, size_change
 
-__all__ = ["page", "write_report"]
-
 SHOWN = 12  # layers in full; the others fold away
 NOTABLE = 0.005  # the least share of the error that is listed
 GOOD, POOR = 30.0, 20.0  # dB of the output: as good as float for most uses; to be looked at

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
-__all__ = ["asset", "bar", "card", "digest", "drawing", "layer_name", "milliseconds", "panel", "section", "table"]
-
 
 def asset(name: str) -> str:
     """The text of a file beside this one: a template, the style, a script."""

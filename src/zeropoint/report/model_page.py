@@ -19,8 +19,6 @@ from zeropoint.report.markup import asset, card, digest, drawing, layer_name, se
 from zeropoint.report.svg_graph import Box, graph_svg
 from zeropoint.table import quantized_of, readable_bytes
 
-__all__ = ["write_model_page"]
-
 _NOT_COUNTED = (Precision.PASSED, Precision.FUSED)  # as in `summary()`
 
 

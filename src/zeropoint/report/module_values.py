@@ -13,8 +13,6 @@ from zeropoint import _native
 from zeropoint.report.program_facts import ProgramFacts
 from zeropoint.runtime import Program
 
-__all__ = ["MOST", "likeness", "module_values"]
-
 MOST = 120.0  # dB: above it, values differ by the rounding of float32
 
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from zeropoint.runtime import Profile, Program
 
-__all__ = ["Block", "ProgramFacts", "Source", "StepFacts", "example_inputs", "program_facts"]
-
 _TYPES = {"U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64", "F32": "float32",
           "F16": "float16", "BOOL": "bool"}  # fmt: skip
 

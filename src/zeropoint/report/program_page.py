@@ -20,8 +20,6 @@ from zeropoint.report.svg_graph import Box, graph_svg
 from zeropoint.runtime import Program, load
 from zeropoint.table import quantized_of, readable_bytes
 
-__all__ = ["program_page", "write_program_page"]
-
 LONGEST = 600  # characters of an attribute that are shown
 MOST_BOXES = 400  # of the graph
 KINDS = 12  # kinds of steps in the summary; the others are one line

@@ -8,8 +8,6 @@ from html import escape
 
 from zeropoint.report.histograms import Histogram
 
-__all__ = ["histogram_svg", "lines_svg", "points_svg"]
-
 
 def histogram_svg(histogram: Histogram, width: int = 240, height: int = 64) -> str:
     """Bars with heights ``log(1 + count)``, so that a few values far out are seen; behind them, the chosen range.

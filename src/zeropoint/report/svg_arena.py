@@ -8,8 +8,6 @@ from html import escape
 from zeropoint.report.program_facts import Block
 from zeropoint.table import readable_bytes
 
-__all__ = ["arena_svg"]
-
 
 def arena_svg(
     blocks: Sequence[Block],

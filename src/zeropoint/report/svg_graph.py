@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Box", "graph_svg"]
-
 WIDE, HIGH, ACROSS, DOWN = 196, 48, 26, 40  # of a box, and between boxes
 LETTERS = 26  # of a title that fit
 

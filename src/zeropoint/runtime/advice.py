@@ -10,8 +10,6 @@ from zeropoint.runtime.limits import Host, Limit
 if TYPE_CHECKING:
     from zeropoint.runtime.profile import Row
 
-__all__ = ["advice"]
-
 WORTH_A_WORD = 0.1  # shares of the time below this are not mentioned
 LOW = 0.6  # of the peak: a kernel below it has room
 CONVERSIONS = ("quantize", "dequantize")

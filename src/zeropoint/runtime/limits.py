@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from zeropoint.cpu import Machine, Peaks, cpu_info, get_num_threads, peaks
 
-__all__ = ["Host", "Limit", "Work", "limit_of"]
-
 NEAR = 0.5  # a step this near to what the machine can do is held back by that
 STEP_SECONDS = 5e-7  # what a step costs that does nothing: its addresses, one call
 FEW = 6  # a step that takes fewer times the fixed costs is made of them

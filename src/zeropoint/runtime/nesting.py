@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["filled", "flattened", "is_array"]
-
 
 def is_array(value: Any) -> bool:
     """Whether a value may be an array, and is no nesting of them."""

@@ -11,8 +11,6 @@ from zeropoint.html_table import Bar, html_table
 from zeropoint.runtime.advice import advice
 from zeropoint.runtime.limits import Host, Limit, Work, limit_of
 
-__all__ = ["Profile", "Row"]
-
 _INT8_KERNELS = ("gemm", "group_gemm", "depthwise")
 _HEADER = ("step", "module", "shape", "precision", "kernel", "us", "share", "GMAC/s", "peak", "limit")
 

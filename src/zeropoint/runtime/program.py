@@ -14,8 +14,6 @@ from zeropoint.html_table import html_table
 from zeropoint.runtime.nesting import filled, flattened, is_array
 from zeropoint.runtime.profile import Profile
 
-__all__ = ["Memory", "Program", "load"]
-
 
 class Memory(NamedTuple):
     """The memory of a program, in bytes.

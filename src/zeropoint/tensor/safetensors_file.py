@@ -13,8 +13,6 @@ from torch import Tensor
 from zeropoint.atomic_file import replacing
 from zeropoint.safetensors_header import read_whole
 
-__all__ = ["read_safetensors", "write_safetensors"]
-
 
 def read_safetensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of a file, and its metadata.

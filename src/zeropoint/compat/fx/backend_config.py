@@ -12,8 +12,6 @@ import torch
 from zeropoint.described import described
 from zeropoint.numerics.dtypes import QuantizedDtype
 
-__all__ = ["BackendConfig", "BackendPatternConfig", "DTypeConfig", "DTypeWithConstraints", "ObservationType"]
-
 
 class ObservationType(enum.Enum):
     """How the output of a pattern is observed."""

@@ -6,8 +6,6 @@ from typing import Any
 
 from torch import fx
 
-__all__ = ["compute", "producers"]
-
 
 def producers(node: fx.Node) -> list[fx.Node] | None:
     """The nodes that a value is computed from, itself included; None if one of them is an input."""

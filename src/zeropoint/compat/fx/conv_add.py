@@ -16,8 +16,6 @@ from zeropoint.eager.fuse import fold_batch_norm
 from zeropoint.nn import intrinsic as nni
 from zeropoint.nn.quantized import reference as nnqr
 
-__all__ = ["conv_add_configs"]
-
 
 class _Shape:
     """Where the parts stand in ``[relu,] (add, left, right)``: the convolution is on one side, with or without norm."""

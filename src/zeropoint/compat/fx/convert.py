@@ -43,8 +43,6 @@ from zeropoint.numerics.schemes import qscheme
 from zeropoint.qconfig import qconfig_equals
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["convert"]
-
 
 def convert(
     model: fx.GraphModule,

@@ -11,8 +11,6 @@ from zeropoint.compat.fx.qconfig_dtypes import QuantType, quant_type_from_str, q
 from zeropoint.described import described
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["ConvertCustomConfig", "FuseCustomConfig", "PrepareCustomConfig", "StandaloneModuleConfigEntry"]
-
 STANDALONE_MODULE_NAME_DICT_KEY = "standalone_module_name"
 STANDALONE_MODULE_CLASS_DICT_KEY = "standalone_module_class"
 FLOAT_TO_OBSERVED_DICT_KEY = "float_to_observed_custom_module_class"

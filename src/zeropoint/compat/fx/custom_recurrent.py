@@ -12,8 +12,6 @@ from zeropoint.compat.fx.modules import called_module, free_name
 from zeropoint.nn import quantizable
 from zeropoint.nn.stubs import DeQuantStub
 
-__all__ = ["add_dequantize_stubs", "is_custom_lstm", "lstm_behind", "skip_tuples"]
-
 
 def is_custom_lstm(node: Any, modules: Mapping[str, nn.Module]) -> bool:
     """Whether a node calls an LSTM that is observed part by part."""

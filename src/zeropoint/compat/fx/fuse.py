@@ -14,8 +14,6 @@ from zeropoint.compat.fx.fuser_methods import get_fuser_method_new, nested
 from zeropoint.compat.fx.modules import set_module
 from zeropoint.compat.fx.patterns import Match, MatchAllNode, by_length, find_matches, nodes_of
 
-__all__ = ["fuse", "nested_method"]
-
 
 def fuse(model: fx.GraphModule, is_qat: bool, backend_config: BackendConfig) -> fx.GraphModule:
     """The graph with one call of a fused module for each match of a pattern that has a fuser method."""

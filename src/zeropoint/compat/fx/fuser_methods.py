@@ -14,19 +14,6 @@ from zeropoint.eager.fuse import fold_batch_norm, fuse_parts
 from zeropoint.nn import intrinsic as nni
 from zeropoint.operators import fusions
 
-__all__ = [
-    "FUSER_METHODS",
-    "fuse_conv_bn",
-    "fuse_conv_bn_relu",
-    "fuse_convtranspose_bn",
-    "fuse_linear_bn",
-    "fuse_linear_bn_leaky_relu",
-    "get_fuser_method",
-    "get_fuser_method_new",
-    "nested",
-    "sequential_wrapper2",
-]
-
 Fuser = Callable[..., Any]
 
 

@@ -16,8 +16,6 @@ from zeropoint.compat.fx.reference import is_dequantize, is_dynamic_quantize, st
 from zeropoint.nn.intrinsic import ConvAdd2d, ConvAddReLU2d, FusedModule
 from zeropoint.operators import module_forms, operators
 
-__all__ = ["lower"]
-
 
 def lower(
     model: fx.GraphModule, qconfigs: Mapping[str, Any], scopes: Scopes, keep_original_weights: bool

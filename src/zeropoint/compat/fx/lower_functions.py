@@ -19,8 +19,6 @@ from zeropoint.compat.fx.reference import (
 from zeropoint.compat.fx.targets import PER_CHANNEL, call
 from zeropoint.operators import Observed, operators, traced
 
-__all__ = ["lower_dynamic_functions", "lower_functions", "lower_sums"]
-
 # Function -> the name of its quantized form.
 _SUMS = {call: record.name for record in traced(Observed.SUM, Observed.PRODUCT) for call in record.traced_calls}
 

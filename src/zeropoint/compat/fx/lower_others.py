@@ -14,8 +14,6 @@ from zeropoint.compat.fx.targets import call
 from zeropoint.operators import Observed, eager_functions, module_forms, traced
 from zeropoint.operators.registry import BY_NAME
 
-__all__ = ["lower_others"]
-
 # Arguments of float functions that their quantized forms do not have.
 _DROPPED = ("inplace", "running_mean", "running_var", "use_input_stats", "momentum")
 _WITH_OWN_RANGE = (Observed.OWN, Observed.NORM, Observed.BATCH_NORM)

@@ -16,8 +16,6 @@ from zeropoint.observers import default_weight_observer
 from zeropoint.qconfig import QConfig
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["lstm_with_observed_parts", "reference_lstm"]
-
 
 def _fixed(constructor: Any) -> QConfig:
     is_fake = isinstance(constructor(), FakeQuantizeBase)

@@ -11,17 +11,6 @@ from torch import Tensor, fx, nn
 from zeropoint.fake_quant.base import FakeQuantizeBase
 from zeropoint.observers.base import ObserverBase
 
-__all__ = [
-    "add_buffer",
-    "called_module",
-    "free_name",
-    "is_activation_post_process",
-    "is_observer_call",
-    "parent_and_name",
-    "set_module",
-    "unique_device",
-]
-
 
 def parent_and_name(path: str) -> tuple[str, str]:
     """The path of the module around, and the last name.

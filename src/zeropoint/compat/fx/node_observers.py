@@ -11,8 +11,6 @@ from torch import fx
 from zeropoint.numerics.dtypes import qint8, qint32, quint8
 from zeropoint.observers.passive import PlaceholderObserver
 
-__all__ = ["FLOAT", "OBSERVED_DTYPES", "Plan", "dtype_of"]
-
 _FLOAT8 = (getattr(torch, "float8_e5m2", None), getattr(torch, "float8_e4m3fn", None))
 # What a value is observed for.
 OBSERVED_DTYPES = (

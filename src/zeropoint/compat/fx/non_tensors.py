@@ -10,8 +10,6 @@ from torch import fx, nn
 
 from zeropoint.compat.fx.modules import is_observer_call
 
-__all__ = ["Plainness", "plain_arguments"]
-
 
 class Plainness:
     """Says which nodes are made of numbers alone, as sizes are; what is not known counts as a tensor."""

@@ -9,8 +9,6 @@ from torch import fx
 
 from zeropoint.compat.fx.reference import is_dequantize, is_dynamic_quantize, is_quantize
 
-__all__ = ["with_numbers"]
-
 
 def with_numbers(model: Any) -> fx.GraphModule | None:
     """A copy of a graph on quantized tensors that has numbers where it read scalars from buffers; None of others."""

@@ -12,14 +12,6 @@ from zeropoint.compat.fx.custom_config import PrepareCustomConfig
 from zeropoint.compat.fx.qconfigs import Scopes
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = [
-    "ATTRIBUTES",
-    "PRESERVED",
-    "ObservedGraphModuleAttrs",
-    "attach_preserved_attrs_to_model",
-    "observed_attributes",
-]
-
 ATTRIBUTES = "_observed_graph_module_attrs"  # where it stands in the meta of the module
 PRESERVED = "_user_preserved_attributes"  # likewise, what torch.fx copies with a graph module
 

@@ -11,8 +11,6 @@ from zeropoint.compat.fx.modules import free_name
 from zeropoint.compat.fx.qconfigs import Scopes
 from zeropoint.compat.fx.scriptable import ConvertedGraph
 
-__all__ = ["ORIGINAL_WEIGHTS_LOOKUP", "pack_weights"]
-
 ORIGINAL_WEIGHTS_LOOKUP = "original_weights_lookup"
 _PACKED = "_packed_weight_"
 

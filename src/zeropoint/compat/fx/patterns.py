@@ -16,8 +16,6 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from zeropoint.compat.fx.backend_config import BackendConfig, BackendPatternConfig
 
-__all__ = ["Match", "MatchAllNode", "by_length", "find_matches", "is_match", "nodes_of", "root_of"]
-
 
 class MatchAllNode:
     """In a pattern: anything."""

@@ -35,8 +35,6 @@ from zeropoint.qconfig import QConfig, is_reuse_input_qconfig
 from zeropoint.qconfig_mapping import QConfigMapping
 from zeropoint.qconfig_propagation import propagate_qconfig_
 
-__all__ = ["prepare"]
-
 _FLOAT_QCONFIG = QConfig(activation=FLOAT, weight=FLOAT)
 _QUANTIZED = PlaceholderObserver.with_args(dtype=quint8)
 _FLOAT_WEIGHTS = float_weight_functions()

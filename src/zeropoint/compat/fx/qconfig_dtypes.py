@@ -7,23 +7,6 @@ from typing import Any
 
 import torch
 
-__all__ = [
-    "QuantType",
-    "activation_dtype",
-    "activation_is_dynamically_quantized",
-    "activation_is_int8_quantized",
-    "activation_is_int32_quantized",
-    "activation_is_statically_quantized",
-    "get_qconfig_dtypes",
-    "get_quant_type",
-    "op_is_int8_dynamically_quantized",
-    "quant_type_from_str",
-    "quant_type_to_str",
-    "weight_dtype",
-    "weight_is_quantized",
-    "weight_is_statically_quantized",
-]
-
 
 class QuantType(enum.IntEnum):
     """When the ranges of activations are found, if at all."""

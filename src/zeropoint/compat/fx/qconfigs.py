@@ -15,18 +15,6 @@ from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.qconfig import add_module_to_qconfig_obs_ctr, qconfig_equals
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = [
-    "Scopes",
-    "add_fused_types",
-    "add_trained_types",
-    "module_name_qconfig",
-    "module_name_regex_qconfig",
-    "object_type_qconfig",
-    "order_qconfig",
-    "qconfigs_by_node",
-    "require_same_rules",
-]
-
 # Name of a node -> the path and class of the module it stands in.
 Scopes = Mapping[str, tuple[str, Any]]
 

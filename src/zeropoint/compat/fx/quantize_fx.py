@@ -25,15 +25,6 @@ from zeropoint.described import described
 from zeropoint.eager.left_in_float import warn_if_float
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = [
-    "convert_fx",
-    "convert_to_reference_decomposed_fx",
-    "convert_to_reference_fx",
-    "fuse_fx",
-    "prepare_fx",
-    "prepare_qat_fx",
-]
-
 
 def _backend(given: Any) -> BackendConfig:
     return as_config(BackendConfig, given, "backend_config") or get_native_backend_config()

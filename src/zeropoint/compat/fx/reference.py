@@ -13,16 +13,6 @@ from torch import fx, nn
 from zeropoint.compat.fx.modules import called_module
 from zeropoint.compat.fx.targets import DYNAMIC, PER_TENSOR, TARGETS
 
-__all__ = [
-    "StaticMatch",
-    "is_dequantize",
-    "is_dynamic_quantize",
-    "is_quantize",
-    "is_relu",
-    "stays_float",
-    "static_match",
-]
-
 
 @dataclass(frozen=True)
 class StaticMatch:

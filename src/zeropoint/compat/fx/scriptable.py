@@ -20,8 +20,6 @@ from zeropoint.operators import Observed, traced
 from zeropoint.qfunctions.packed import ConvPackedParams, LinearPackedParams, LinearPackedParamsFp16
 from zeropoint.tensor.create import dequantize, quantize_per_channel, quantize_per_tensor
 
-__all__ = ["ConvertedGraph"]
-
 _PACKED = (LinearPackedParams, LinearPackedParamsFp16, ConvPackedParams)
 
 

@@ -17,8 +17,6 @@ from zeropoint.fake_quant.modules import FixedQParamsFakeQuantize
 from zeropoint.observers.passive import FixedQParamsObserver
 from zeropoint.qconfig import float16_dynamic_qconfig, float16_static_qconfig, qconfig_equals
 
-__all__ = ["is_supported", "satisfies_constraints", "weight_is_supported"]
-
 
 def is_supported(match: Match | None, qconfig: Any, plans: dict[fx.Node, Plan]) -> bool:
     """Whether one of the backend's ways to quantize a match has the dtypes that are planned for it."""

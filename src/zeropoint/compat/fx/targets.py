@@ -17,16 +17,6 @@ from zeropoint.compat.fx.functions import FUNCTIONS
 from zeropoint.numerics.dtypes import DTYPES
 from zeropoint.tensor.create import dequantize, quantize_per_channel, quantize_per_tensor, quantize_per_tensor_dynamic
 
-__all__ = [
-    "DYNAMIC",
-    "PER_CHANNEL",
-    "PER_TENSOR",
-    "TARGETS",
-    "Targets",
-    "call",
-    "dtype_argument",
-]
-
 PER_TENSOR, PER_CHANNEL, DYNAMIC = quantize_per_tensor, quantize_per_channel, quantize_per_tensor_dynamic
 
 

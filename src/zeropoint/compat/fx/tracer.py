@@ -13,8 +13,6 @@ from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized import FloatFunctional, FXFloatFunctional
 from zeropoint.nn.stubs import DeQuantStub, QuantStub
 
-__all__ = ["QuantizationTracer", "replace_float_functionals", "trace"]
-
 
 class QuantizationTracer(fx.Tracer):
     """Traces into modules, but not into those of torch.nn, of zeropoint.nn, fused ones, and those that are named.

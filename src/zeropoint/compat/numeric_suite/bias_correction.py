@@ -17,8 +17,6 @@ from zeropoint.nn import quantized as nnq
 from zeropoint.tensor.create import dequantize
 from zeropoint.tensor.qtensor import QTensor
 
-__all__ = ["MeanShadowLogger", "bias_correction"]
-
 FLOAT_LAYERS = (nn.Linear, nn.Conv2d)
 QUANTIZED_LAYERS = (nnq.Linear, nnq.Conv2d)
 

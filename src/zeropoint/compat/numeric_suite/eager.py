@@ -17,15 +17,6 @@ from zeropoint.nn.quantized import dynamic as nnqd
 from zeropoint.nn.stubs import DeQuantStub
 from zeropoint.qfunctions.recurrent import CellParams
 
-__all__ = [
-    "compare_model_outputs",
-    "compare_model_stub",
-    "compare_weights",
-    "get_matching_activations",
-    "prepare_model_outputs",
-    "prepare_model_with_stubs",
-]
-
 # Modules whose results are logged although there are modules inside them.
 NON_LEAF_MODULE_TO_ADD_OBSERVER_ALLOW_LIST = {nnqd.Linear, nnq.Linear, nnqd.LSTM, nn.LSTM}
 _FUNCTIONALS = (nnq.FloatFunctional, nnq.QFunctional)

@@ -8,8 +8,6 @@ from torch import nn
 
 from zeropoint.numerics.dtypes import quint8
 
-__all__ = ["Logger", "OutputLogger", "ShadowLogger", "get_logger_dict"]
-
 
 class Logger(nn.Module):
     """Base of all loggers: `stats` is what it has kept."""

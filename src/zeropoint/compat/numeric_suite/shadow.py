@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from zeropoint.tensor.create import dequantize
 from zeropoint.tensor.qtensor import QTensor
 
-__all__ = ["Shadow"]
-
 
 def floats(value: Any) -> Any:
     """`value` with every quantized tensor in it dequantized."""

@@ -13,8 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-__all__ = ["ALL", "EndsCapture", "with_free_sizes"]
-
 ALL = "all"  # every size that the model does not depend on
 _TORCH = Path(torch.__file__).parent
 _IMAGE = 4  # axes that a tensor has at least to be taken for images or videos, whose sizes stay as they are

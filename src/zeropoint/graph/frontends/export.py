@@ -33,8 +33,6 @@ from zeropoint.graph.passes.input_checks import check_sizes
 from zeropoint.graph.provenance import Origin, origin
 from zeropoint.graph.torch_internals import TRACING
 
-__all__ = ["CaptureError", "call_of", "capture", "copied", "is_exported", "is_training"]
-
 _GUARDS = "_guards_fn"  # checks of sizes in what torch.export makes; ours are in passes/input_checks.py
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["masks_as_they_are"]
-
 _ASKED = {nn.TransformerEncoder: ("is_causal",), nn.TransformerDecoder: ("tgt_is_causal", "memory_is_causal")}
 
 

@@ -11,8 +11,6 @@ from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.code_names import is_plain, plain
 from zeropoint.graph.passes.insert_observers import OBSERVER
 
-__all__ = ["rename_unusable", "usable_names"]
-
 _EMPTY = fx.GraphModule(nn.Module(), fx.Graph())
 _OF_GRAPHS = (set(dir(_EMPTY)) | set(vars(_EMPTY))) - set(dir(nn.Module()))
 _LATER = {"_sizes", "shape_env"}  # what is put into graphs: by us, and by torch.export

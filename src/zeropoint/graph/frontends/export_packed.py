@@ -19,8 +19,6 @@ from zeropoint.graph.frontends.dynamic_shapes import EndsCapture
 from zeropoint.operators import activations
 from zeropoint.operators.node import arguments, aten_name
 
-__all__ = ["PACKING", "check_packed", "take_packed"]
-
 ours = torch.ops.zeropoint
 _LIBRARY = torch.library.Library("zeropoint_capture", "FRAGMENT")  # export_recurrent.py defines the namespace
 _KERNELS = {"packed_begin": torch.clone, "packed_end": torch.clone}

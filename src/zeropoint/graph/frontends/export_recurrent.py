@@ -15,8 +15,6 @@ from torch.overrides import TorchFunctionMode
 from zeropoint import torch_versions
 from zeropoint.graph.frontends.export_packed import PACKING
 
-__all__ = ["restore_recurrences", "whole_recurrences"]
-
 _LIBRARY = torch.library.Library("zeropoint_capture", "DEF")
 _OPTIONS = (
     "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first"

@@ -14,8 +14,6 @@ from torch import SymInt, Tensor, fx
 
 from zeropoint.graph import torch_internals as internals
 
-__all__ = ["OPERATIONS", "Condition", "Place", "conditions_of", "is_checkable", "value_of"]
-
 # What numbers are made from sizes with; programs have them too.
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,

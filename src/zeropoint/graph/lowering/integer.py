@@ -26,8 +26,6 @@ from zeropoint.operators import BY_ATEN
 from zeropoint.operators.lowered_value import Scale, Value
 from zeropoint.operators.node import arguments, aten_name, only_reads_shape, operator_key, parameter
 
-__all__ = ["Lowering", "NotCalibrated", "lower"]
-
 ours = torch.ops.zeropoint
 
 

@@ -15,8 +15,6 @@ from zeropoint.operators.lowered_value import Scale, Value
 from zeropoint.operators.node import arguments, aten_name
 from zeropoint.operators.record import Effect
 
-__all__ = ["reference"]
-
 ours = torch.ops.zeropoint
 
 

@@ -29,8 +29,6 @@ from zeropoint.graph.state_buffers import keep_state, read_states
 from zeropoint.operators import BY_ATEN, composed_of
 from zeropoint.operators.node import arguments, aten_name, operator_key
 
-__all__ = ["COPIES", "IN_PARTS", "REWRITTEN", "SHAPES", "keep_inputs", "make_plain", "rewrite", "write_nothing"]
-
 aten = torch.ops.aten
 
 

@@ -15,8 +15,6 @@ from torch import Tensor, fx, nn
 from zeropoint.graph import torch_internals as internals
 from zeropoint.operators.node import aten_name
 
-__all__ = ["compute_in_float32"]
-
 aten = torch.ops.aten
 _HALVES = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 _DOUBLES = {torch.float64: torch.float32, torch.complex128: torch.complex64}

@@ -11,8 +11,6 @@ from torch import fx
 
 from zeropoint.graph.passes.nodes import call, fixed_size, has_value
 
-__all__ = ["DECOMPOSED", "PRODUCTS"]
-
 aten = torch.ops.aten
 _MOST_AXES = 8  # that an ellipsis stands for
 

@@ -17,8 +17,6 @@ from zeropoint.graph.passes.decompose_fourier import (
 from zeropoint.graph.passes.nodes import call, fixed_size, has_value
 from zeropoint.operators.node import arguments, aten_name, parameter
 
-__all__ = ["decompose_complex"]
-
 aten = torch.ops.aten
 _LONGEST = 4096  # values of an axis of a result: a transform as a product has as many waves of as many values
 # What is done to both parts alike.

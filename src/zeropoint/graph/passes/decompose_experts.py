@@ -14,8 +14,6 @@ from torch import fx
 
 from zeropoint.graph.passes.nodes import call, fixed_size
 
-__all__ = ["EXPERTS"]
-
 aten = torch.ops.aten
 
 

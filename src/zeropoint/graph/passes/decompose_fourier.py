@@ -16,8 +16,6 @@ from torch import fx
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.nodes import call
 
-__all__ = ["TRANSFORMS", "Complex", "inverse_short_time_transform", "short_time_transform"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 
 

@@ -11,8 +11,6 @@ from torch import fx
 
 from zeropoint.graph.passes.nodes import call, fixed_size, has_value
 
-__all__ = ["LINEAR_ALGEBRA"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 
 

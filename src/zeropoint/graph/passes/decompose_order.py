@@ -13,8 +13,6 @@ from torch import fx
 
 from zeropoint.graph.passes.nodes import call, fixed_size
 
-__all__ = ["ORDER"]
-
 aten = torch.ops.aten
 
 

@@ -10,8 +10,6 @@ from torch import fx
 
 from zeropoint.graph.passes.nodes import call, has_value
 
-__all__ = ["PLACES"]
-
 aten = torch.ops.aten
 
 

@@ -11,8 +11,6 @@ from torch import fx
 
 from zeropoint.graph.passes.nodes import call, fixed_size
 
-__all__ = ["SCANS"]
-
 aten = torch.ops.aten
 Join = Callable[[fx.Graph, fx.Node, fx.Node, fx.Node], fx.Node]
 

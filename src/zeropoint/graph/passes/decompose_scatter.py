@@ -9,8 +9,6 @@ from torch import fx
 
 from zeropoint.graph.passes.nodes import call
 
-__all__ = ["SCATTER"]
-
 aten = torch.ops.aten
 _MODES = ("sum", "mean", "prod", "amax", "amin")
 

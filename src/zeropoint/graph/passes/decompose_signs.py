@@ -10,8 +10,6 @@ from torch import fx
 
 from zeropoint.graph.passes.nodes import call, has_value
 
-__all__ = ["SIGNS"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 
 

@@ -14,8 +14,6 @@ from zeropoint.graph.passes.nodes import has_value
 from zeropoint.operators import BY_ATEN, STEPS
 from zeropoint.operators.node import arguments, operator_key, overload_key
 
-__all__ = ["decompose_unknown"]
-
 
 def decompose_unknown(
     graph: fx.GraphModule, rewritten: dict[str, Any], write_nothing: Callable[[fx.GraphModule], fx.GraphModule]

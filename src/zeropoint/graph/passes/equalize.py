@@ -30,8 +30,6 @@ from zeropoint.graph.provenance import Represented, identity
 from zeropoint.observers import MinMaxObserver
 from zeropoint.operators.node import arguments, parameter
 
-__all__ = ["ChannelStatistics", "divide_in_quantize", "equalize", "integer_readers", "watch_channels"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _STEPS = 255
 _LIMITS_TRIED = 24  # from the largest range down, four in each halving

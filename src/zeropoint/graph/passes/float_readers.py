@@ -18,8 +18,6 @@ from zeropoint.operators.choice import Choice, Precision, is_float, tensor_argum
 from zeropoint.operators.node import only_reads_shape, packet_name
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["mark_float_readers"]
-
 _WHY = "only float operators read it"
 _CHEAP = (*ARITHMETIC, "cat")
 _Choices = dict[fx.Node, Choice]

@@ -12,8 +12,6 @@ from zeropoint.nn.qat.trained import scaled
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import arguments, aten_name, parameter
 
-__all__ = ["fold_affine"]
-
 _FOLDED = {
     "add.Tensor": (None, lambda c: c), "add.Scalar": (None, lambda c: c), "sub.Tensor": (None, lambda c: -c),
     "mul.Tensor": (lambda c: c, None), "mul.Scalar": (lambda c: c, None), "div.Tensor": (lambda c: 1 / c, None),

@@ -16,8 +16,6 @@ from zeropoint.nn.qat.trained import folded
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import arguments, aten_name, parameter
 
-__all__ = ["Folded", "fold_batch_norm"]
-
 
 @dataclass(frozen=True)
 class Folded:

@@ -25,8 +25,6 @@ from zeropoint.nn.intrinsic.qat.batch_norm import FollowsBatches
 from zeropoint.nn.qat.trained import folded, scaled
 from zeropoint.operators.node import arguments, aten_name
 
-__all__ = ["Statistics", "fold", "normalize", "train_batch_norms", "transposed"]
-
 
 class Statistics(FollowsBatches, nn.Module):
     """Whether a batch norm normalizes by the batch, and how much of the batch goes into its running statistics.

@@ -10,8 +10,6 @@ from torch import Tensor, fx
 
 from zeropoint.graph import torch_internals as internals
 
-__all__ = ["fold_constants"]
-
 
 def fold_constants(graph: fx.GraphModule) -> None:
     """Let tensors that depend on parameters and numbers only be parameters, in place: a weight that is reshaped or

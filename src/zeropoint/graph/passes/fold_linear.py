@@ -10,8 +10,6 @@ from torch import fx
 from zeropoint.graph.passes.fold_batch_norm import add_parameter
 from zeropoint.operators.node import arguments, aten_name, parameter
 
-__all__ = ["fold_linear"]
-
 aten = torch.ops.aten
 _PRODUCTS = frozenset(("matmul.default", "mm.default", "addmm.default"))
 _TRANSPOSED = frozenset(("t.default", "numpy_T.default", "mT.default", "transpose.int", "permute.default"))

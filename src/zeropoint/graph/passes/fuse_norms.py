@@ -14,8 +14,6 @@ from torch import Tensor, fx
 from zeropoint.graph import torch_internals as internals
 from zeropoint.operators.node import arguments, aten_name, packet_name, parameter
 
-__all__ = ["fuse_norms"]
-
 aten = torch.ops.aten
 _VARIANCES = ("var.dim", "var.correction")
 

@@ -17,8 +17,6 @@ from torch import fx
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.nodes import call
 
-__all__ = ["inline_regions"]
-
 # Where the graph of a region stands among the arguments; what it is called with is behind it.
 _COMPARISONS = {
     getattr(operator, name): getattr(torch.ops.aten, name).Tensor for name in ("ge", "gt", "le", "lt", "eq", "ne")

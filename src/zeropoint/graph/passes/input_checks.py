@@ -11,8 +11,6 @@ from zeropoint.described import described
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.frontends.shape_guards import Condition, conditions_of, value_of
 
-__all__ = ["Sizes", "check_sizes", "free_sizes", "update_sizes"]
-
 
 class Sizes(nn.Module):
     """Checks of the inputs of a graph: sizes that are fixed, sizes that are equal, values that are fixed, and what the

@@ -37,8 +37,6 @@ from zeropoint.operators.arithmetic import number_form
 from zeropoint.operators.lowered_value import Scale
 from zeropoint.operators.node import arguments, aten_name, parameter
 
-__all__ = ["AsIntegers", "insert_fake_quant", "remove_fake_quant", "straight_through"]
-
 ours = torch.ops.zeropoint
 _MODES = frozenset(("train", "training"))  # arguments of ATen operators that say whether they are in training
 

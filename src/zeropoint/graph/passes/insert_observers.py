@@ -19,8 +19,6 @@ from zeropoint.operators.choice import tensor_arguments
 from zeropoint.operators.node import aten_name
 from zeropoint.operators.record import Effect
 
-__all__ = ["OBSERVER", "insert_observers", "is_observer"]
-
 OBSERVER = "activation_post_process_"
 _FIXED = {
     Output.UNIT: default_fixed_qparams_range_0to1_observer,

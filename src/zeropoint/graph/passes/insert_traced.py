@@ -10,8 +10,6 @@ from torch import fx
 
 from zeropoint.graph import torch_internals as internals
 
-__all__ = ["insert_traced", "take_apart"]
-
 
 def insert_traced(graph: fx.GraphModule, node: fx.Node, traced: fx.GraphModule, given: list[fx.Node]) -> Any:
     """Put the calls of `traced`, whose inputs are `given`, before `node`; the nodes of its results."""

@@ -11,8 +11,6 @@ from zeropoint.graph import torch_internals as internals
 from zeropoint.operators.node import Unsized
 from zeropoint.torch_versions import calls_with_free_sizes
 
-__all__ = ["call", "fixed_size", "has_value"]
-
 
 def call(graph: fx.Graph, like: fx.Node, target: Any, *args: Any) -> fx.Node:
     """A new node where `like` came from, with the value that it has on the example inputs."""

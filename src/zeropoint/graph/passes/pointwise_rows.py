@@ -16,8 +16,6 @@ from zeropoint.graph.passes.fold_batch_norm import add_parameter
 from zeropoint.graph.provenance import IDENTITY, ORIGIN, origin
 from zeropoint.operators.node import arguments, aten_name, parameter
 
-__all__ = ["rows_of_pointwise"]
-
 aten = torch.ops.aten
 
 

@@ -24,8 +24,6 @@ from zeropoint.operators import operators
 from zeropoint.operators.node import aten_name
 from zeropoint.qconfig_mapping import QConfigMapping, get_default_qconfig_mapping
 
-__all__ = ["has_own_rule", "modules_without_calls", "qconfig_of", "stays_float", "unused_rules", "warn_of_unused_rules"]
-
 _OTHER_NAMES = {
     "sub": ("subtract", "isub", "__sub__", "__isub__"),
     "rsub": ("sub", "subtract"),

@@ -21,8 +21,6 @@ from zeropoint.numerics.distance import decibels
 from zeropoint.operators.node import arguments, parameter
 from zeropoint.operators.recurrent import has_ranges_of_rows, reduces_range
 
-__all__ = ["Runs", "choose_recurrent_weights", "split_layers"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _LEAST = 20.0  # decibels
 Runs = tuple[tuple[int, int], ...]  # layers that stay together: the first of each run, and the one behind its last

@@ -16,8 +16,6 @@ from torch import fx
 from zeropoint.graph.provenance import IDENTITY, ORIGIN, STAYS_FLOAT, origin
 from zeropoint.operators.node import arguments, aten_name
 
-__all__ = ["round_twice"]
-
 aten = torch.ops.aten
 _STEPS = 127.0
 _TINY = 1e-30

@@ -13,8 +13,6 @@ from torch import Tensor, fx
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.insert_traced import insert_traced
 
-__all__ = ["unwrap_tensors"]
-
 
 def unwrap_tensors(graph: fx.GraphModule) -> None:
     """Let `graph` compute on plain tensors where it computes on tensors that wrap some; in place.

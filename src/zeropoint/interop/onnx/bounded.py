@@ -8,8 +8,6 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["Bounded", "TooManyElements"]
-
 
 class TooManyElements(ValueError):
     """An operator would give more elements than are left."""

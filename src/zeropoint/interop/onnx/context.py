@@ -12,8 +12,6 @@ import numpy as np
 from zeropoint.compiler.errors import Unsupported
 from zeropoint.runtime import Program
 
-__all__ = ["DOMAIN", "SOURCE", "context_model", "context_node"]
-
 SOURCE = "zeropoint"  # the attribute by which native/onnx_provider/provider.cpp finds its nodes
 DOMAIN = "com.microsoft"
 _IR_VERSION, _OPSET = 10, 21

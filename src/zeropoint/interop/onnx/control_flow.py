@@ -18,8 +18,6 @@ from torch import nn
 from zeropoint.interop.onnx.imported_value import Constant, Numbers, as_tensor
 from zeropoint.interop.onnx.node import NotRead, broken
 
-__all__ = ["begin_turns", "control_flow", "is_control_flow", "with_outer_inputs"]
-
 _MOST_TURNS = 10_000  # of all loops in one call of a model, those inside others too
 _LEAST = {"If": 1, "Loop": 2, "Scan": 1}  # inputs
 

@@ -24,8 +24,6 @@ from zeropoint.interop.onnx.context import SOURCE, context_model
 from zeropoint.operators import ONNX_WRITES
 from zeropoint.runtime import Program
 
-__all__ = ["export_onnx"]
-
 _IR_VERSION = 10  # of opset 21
 _LARGE = 2**31 - 2**24  # a protobuf file ends before 2 GiB; weights of larger models lie beside it
 VALUE = "zeropoint.value"  # metadata of operators: the name of the value in our graph

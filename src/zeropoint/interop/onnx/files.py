@@ -13,8 +13,6 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 from zeropoint.described import shortened
 from zeropoint.regular_file import Allowance, open_regular, require_regular
 
-__all__ = ["OnnxFileError", "read_model"]
-
 MOST_BYTES = 2**31  # that protobuf reads
 MOST_NODES = 1_000_000
 MOST_CALLED = 100_000  # nodes that calls of functions make, which may call functions in turn

@@ -12,18 +12,6 @@ from torch import Tensor
 
 from zeropoint.interop.onnx.node import NotRead, broken, full_name, input_dtype
 
-__all__ = [
-    "given_inputs",
-    "is_readable",
-    "needed",
-    "ordered",
-    "require_defined",
-    "require_readable",
-    "sizes_of",
-    "type_name",
-    "zeros",
-]
-
 
 def given_inputs(graph: Any) -> list[Any]:
     """The inputs of a graph that have no stored value."""

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 
 from zeropoint.numerics.affine import BYTE_LIMITS
 
-__all__ = ["Constant", "Numbers", "Rounded", "StoredWeight", "as_tensor", "dtype_of", "tensor_of"]
-
 ours = torch.ops.zeropoint
 
 

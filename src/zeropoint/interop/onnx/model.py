@@ -36,8 +36,6 @@ from zeropoint.interop.onnx.imported_value import (
 )
 from zeropoint.interop.onnx.node import Node, NotRead, broken, full_name, input_dtype, plain, rules_of, torch_dtype
 
-__all__ = ["OnnxModel", "from_onnx"]
-
 _MOST_FOLDED, _MOST_PER_STORED = 2**26, 16  # elements of constants that are computed when a file is read
 _WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64}  # what PyTorch computes with these in
 _WIDER_OUTPUTS = {4: torch.uint16, 5: torch.int16}  # by numbers of ONNX: what is computed in wider integers

@@ -15,8 +15,6 @@ from torch import Tensor
 from zeropoint.described import shortened
 from zeropoint.interop.onnx.imported_value import dtype_of
 
-__all__ = ["Node", "NotRead", "broken", "full_name", "input_dtype", "plain", "rules_of", "torch_dtype"]
-
 # Names of dtypes that PyTorch has for nothing, or converts to in another way than ONNX.
 _UNLIKE = ("int2", "int4", "uint2", "uint4", "float4", "float8_e8m0")
 

@@ -27,8 +27,6 @@ from zeropoint.interop.onnx.graph_reading import given_inputs, is_readable, need
 from zeropoint.interop.onnx.model import OnnxModel
 from zeropoint.runtime import Program
 
-__all__ = ["OnnxFile", "with_programs"]
-
 _CANNOT = (NotImplementedError, ValueError, TypeError, RuntimeError)  # what reading and compiling a part may raise
 _REASONS = 3  # that a message has
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from onnx import NodeProto, helper
 
-__all__ = ["join_dynamic"]
-
 
 class _Nodes:
     """Nodes by what they give and who reads it."""

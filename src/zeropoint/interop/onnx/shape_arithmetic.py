@@ -12,8 +12,6 @@ import torch
 
 from zeropoint.interop.onnx.imported_value import Constant, Numbers
 
-__all__ = ["SIZES", "compute"]
-
 _WHOLE = torch.int64
 _MOST = 4096  # numbers that are computed one by one
 

@@ -12,8 +12,6 @@ from torch import fx
 from zeropoint.compiler.sizes import SIZES as CALLS
 from zeropoint.interop.onnx.writer import Writer
 
-__all__ = ["SIZES"]
-
 
 def _write_size(w: Writer, node: fx.Node) -> Any:
     return w.typed(w.axis_size(node.args[0], int(node.args[1])), torch.int64)

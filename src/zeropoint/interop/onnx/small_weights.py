@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, helper
 
-__all__ = ["join_small_weights"]
-
 _MICROSOFT = "com.microsoft"
 _SMALL = ("int4", "uint4")
 Store = Callable[[str, Any], None]

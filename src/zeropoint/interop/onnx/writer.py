@@ -21,8 +21,6 @@ from zeropoint.numerics.affine import BYTE_LIMITS
 from zeropoint.operators.node import arguments
 from zeropoint.ops.weight_only import SmallWeight
 
-__all__ = ["OPSET", "Writer"]
-
 OPSET = 21  # the first with integers of 4 bits and scales for blocks
 DTYPES = {
     torch.float32: ir.DataType.FLOAT, torch.float64: ir.DataType.DOUBLE, torch.float16: ir.DataType.FLOAT16,

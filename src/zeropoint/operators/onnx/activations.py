@@ -13,8 +13,6 @@ from zeropoint.numerics.affine import BYTE_LIMITS
 from zeropoint.operators.node import arguments
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, Read, ReadNode, Write, reads, writes
 
-__all__ = ["FORMS", "computes", "one"]
-
 
 def one(name: str, **attributes: str) -> Write:
     """Writes an operator of one tensor. `attributes`: those of ONNX, by the names of the arguments they come from."""

@@ -12,8 +12,6 @@ from zeropoint.operators.elementwise import overloads
 from zeropoint.operators.node import arguments
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, Read, ReadNode, Write, reads, writes
 
-__all__ = ["FORMS", "operands", "two"]
-
 
 def operands(w: OnnxWriter, node: fx.Node, *given: Any) -> list[Any]:
     """Tensors and numbers in the dtype that they are computed in together."""

@@ -11,8 +11,6 @@ import torch.nn.functional as F
 from zeropoint.operators.onnx.quantize import MICROSOFT, Scaled
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, ReadNode, reads
 
-__all__ = ["FORMS"]
-
 _LOWEST = float("-inf")
 
 

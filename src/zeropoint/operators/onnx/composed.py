@@ -12,8 +12,6 @@ from zeropoint.operators.onnx.layers import convolution, product
 from zeropoint.operators.onnx.quantize import MICROSOFT
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, Read, ReadNode, reads
 
-__all__ = ["FORMS"]
-
 # -------------------------------------------------------------------------------------------------- matrices and layers
 
 

@@ -11,8 +11,6 @@ from zeropoint.operators.elementwise import overloads
 from zeropoint.operators.node import arguments
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, ReadNode, reads, writes
 
-__all__ = ["FORMS"]
-
 _I64 = torch.int64
 
 

@@ -14,8 +14,6 @@ from zeropoint.operators.onnx.activations import computes, one
 from zeropoint.operators.onnx.arithmetic import operands, two
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, Read, ReadNode, Write, reads, writes
 
-__all__ = ["FORMS"]
-
 # Functions that ONNX has under one name, by ours.
 _FUNCTIONS = {
     "sqrt": "Sqrt", "exp": "Exp", "log": "Log", "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin",

@@ -12,8 +12,6 @@ from zeropoint.operators.node import arguments
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxWriter, writes
 from zeropoint.ops.embedding import MODES, NAMES, parameter_bytes
 
-__all__ = ["FORMS"]
-
 
 def _parts(table: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
     """The integers of each row, its scale and its bias."""

@@ -8,8 +8,6 @@ import torch.nn.functional as F
 
 from zeropoint.operators.onnx_forms import OnnxReader, ReadNode
 
-__all__ = ["padded", "pads_of"]
-
 
 def pads_of(r: OnnxReader, n: ReadNode, x: Any, kernel: list[int], stride: list[int], dilation: list[int]) -> list[Any]:
     """How many values are added before and after each axis: all before, then all after."""

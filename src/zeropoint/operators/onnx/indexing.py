@@ -11,8 +11,6 @@ from torch import fx
 from zeropoint.operators.node import arguments
 from zeropoint.operators.onnx_forms import OnnxReader, OnnxWriter, ReadNode, Write, moves, reads
 
-__all__ = ["FORMS", "from_begin", "write_extreme"]
-
 # ------------------------------------------------------------------------------------------------------------- writing
 
 

@@ -14,8 +14,6 @@ from zeropoint.operators.onnx.geometry import padded
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, ReadNode, reads, writes
 from zeropoint.ops.weight_only import small_weight
 
-__all__ = ["FORMS", "convolution", "product"]
-
 ours = torch.ops.zeropoint
 
 

@@ -11,8 +11,6 @@ from torch import fx
 from zeropoint.operators.node import arguments
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, ReadNode, Write, reads, writes
 
-__all__ = ["FORMS"]
-
 
 def _numbers(w: OnnxWriter, node: Any, size: int, default: float) -> Any:
     """Numbers of a norm for each channel, flat."""

@@ -13,8 +13,6 @@ from zeropoint.operators.node import arguments, each
 from zeropoint.operators.onnx.geometry import pads_of
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, ReadNode, reads, writes
 
-__all__ = ["FORMS", "average_pool", "global_average"]
-
 # ------------------------------------------------------------------------------------------------------------- writing
 
 

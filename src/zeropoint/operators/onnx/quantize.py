@@ -11,8 +11,6 @@ from zeropoint.numerics.affine import BYTE_LIMITS
 from zeropoint.operators.node import arguments
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, ReadNode, reads, writes
 
-__all__ = ["FORMS", "MICROSOFT", "Scaled"]
-
 MICROSOFT = "com.microsoft"  # the domain of ONNX Runtime's own operators
 
 ours = torch.ops.zeropoint

@@ -17,8 +17,6 @@ from zeropoint.operators.onnx.pooling import average_pool, global_average
 from zeropoint.operators.onnx.quantize import MICROSOFT, Scaled
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, Read, ReadNode, reads
 
-__all__ = ["FORMS", "NAMES"]
-
 ours = torch.ops.zeropoint
 
 

@@ -14,8 +14,6 @@ from torch import Tensor, fx
 from zeropoint.operators.node import arguments
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, Read, ReadNode, Write, reads, writes
 
-__all__ = ["DYNAMIC", "FORMS"]
-
 # Metadata of a layer whose inputs are rounded to so many bits here when it runs; ONNX has no such operator.
 DYNAMIC = "zeropoint.dynamic"
 _BY_ROW = " by row"  # behind the bits, where each row has a range of its own

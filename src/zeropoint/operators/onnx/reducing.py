@@ -11,8 +11,6 @@ from zeropoint.operators.node import arguments
 from zeropoint.operators.onnx.indexing import write_extreme
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, Read, ReadNode, Write, reads, writes
 
-__all__ = ["FORMS"]
-
 
 def _axes(w: OnnxWriter, node: fx.Node, a: dict[str, Any]) -> Any:
     axes = a.get("dim")

@@ -12,8 +12,6 @@ from torch import fx
 from zeropoint.operators.node import arguments
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, ReadNode, reads, writes
 
-__all__ = ["FORMS"]
-
 _AXES = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 # ------------------------------------------------------------------------------------------------------------- writing

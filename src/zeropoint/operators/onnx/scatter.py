@@ -12,8 +12,6 @@ from zeropoint.operators.node import arguments
 from zeropoint.operators.onnx.indexing import from_begin
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, ReadNode, reads, writes
 
-__all__ = ["FORMS"]
-
 _REDUCED = {"mul": "prod", "max": "amax", "min": "amin"}  # reductions of ONNX, by their names of PyTorch
 
 

@@ -11,8 +11,6 @@ from torch import fx
 from zeropoint.operators.node import arguments
 from zeropoint.operators.onnx_forms import OnnxReader, OnnxWriter, ReadNode, moves, reads
 
-__all__ = ["FORMS"]
-
 _END = 2**62  # beyond the end of every axis
 
 # ------------------------------------------------------------------------------------------------------------- writing

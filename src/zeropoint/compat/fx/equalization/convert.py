@@ -19,8 +19,6 @@ from zeropoint.compat.fx.equalization.observers import (
 from zeropoint.compat.fx.modules import called_module, free_name, is_observer_call
 from zeropoint.compat.fx.observed import observed_attributes
 
-__all__ = ["equalize", "find_equalization_scales"]
-
 
 def equalize(model: fx.GraphModule) -> fx.GraphModule:
     """A calibrated graph with equalized weights and without equalization observers, in place; it computes the same.

@@ -12,8 +12,6 @@ from torch import fx, nn
 from zeropoint.compat.fx.equalization.layers import input_axis
 from zeropoint.compat.fx.modules import is_observer_call
 
-__all__ = ["insert_equalization_observers", "why_not"]
-
 
 def why_not(node: fx.Node, model: fx.GraphModule, qconfigs: dict[str, Any]) -> str:
     """Why a layer that can be equalized is not, before its input is observed; '' if it is.

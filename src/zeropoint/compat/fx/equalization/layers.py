@@ -13,8 +13,6 @@ from zeropoint.compat.fx.modules import called_module, is_observer_call, parent_
 from zeropoint.nn import intrinsic
 from zeropoint.operators import layer_records, modules_of
 
-__all__ = ["Layer", "equalizes", "input_axis", "layer_behind"]
-
 _RECORDS = tuple(layer_records(transposed=False))
 _MODULES = modules_of(_RECORDS)
 _FUSED = tuple(f.evaluation for record in _RECORDS for f in record.fusions if f.parts[1:] == (nn.ReLU,))

@@ -20,18 +20,6 @@ from zeropoint.observers.minmax import PerChannelMinMaxObserver
 from zeropoint.observers.partial import Configurable
 from zeropoint.qconfig import refuse_instances
 
-__all__ = [
-    "EqualizationQConfig",
-    "InputEqualizationObserver",
-    "WeightEqualizationObserver",
-    "along",
-    "calculate_equalization_scale",
-    "default_equalization_qconfig",
-    "input_equalization_observer",
-    "is_equalization_observer",
-    "weight_equalization_observer",
-]
-
 
 def along(scale: Tensor, axis: int, x: Tensor) -> Tensor:
     """A scale for each index of an axis of `x`, in a shape that multiplies it.

@@ -19,20 +19,6 @@ from zeropoint.observers import (
 from zeropoint.operators import layer_records, modules_of
 from zeropoint.qconfig import QConfig
 
-__all__ = [
-    "ARGUMENTS",
-    "IS_POST",
-    "OBSERVER",
-    "POST_OBSERVER_NAME",
-    "PRE_OBSERVER_NAME",
-    "TARGET",
-    "DetectorBase",
-    "DetectorQConfigInfo",
-    "WEIGHTED",
-    "calling_node",
-    "watch",
-]
-
 # What a place to observe is described by.
 TARGET, OBSERVER, IS_POST, ARGUMENTS = "target_node", "observer_to_insert", "is_post_observer", "observer_args"
 

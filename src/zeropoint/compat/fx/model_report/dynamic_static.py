@@ -17,8 +17,6 @@ from zeropoint.compat.fx.model_report.detector import (
 )
 from zeropoint.compat.fx.model_report.observer import ModelReportObserver
 
-__all__ = ["DynamicStaticDetector"]
-
 
 class DynamicStaticDetector(DetectorBase):
     """Advises dynamic quantization for layers whose result is not stationary.

@@ -17,8 +17,6 @@ from zeropoint.compat.fx.model_report.detector import (
 )
 from zeropoint.compat.fx.model_report.observer import ModelReportObserver
 
-__all__ = ["InputWeightEqualizationDetector"]
-
 
 class InputWeightEqualizationDetector(DetectorBase):
     """Advises equalization where the channels of an input and the columns of the weight take similar shares of a range.

@@ -22,8 +22,6 @@ from zeropoint.compat.fx.model_report.outlier import OutlierDetector
 from zeropoint.compat.fx.model_report.tables import ModelReportVisualizer
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["ModelReport"]
-
 
 class ModelReport:
     """Runs detectors on a model that `prepare_fx` made.

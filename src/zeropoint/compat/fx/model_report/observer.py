@@ -11,8 +11,6 @@ from torch import Tensor
 from zeropoint.numerics.dtypes import qint8
 from zeropoint.observers.base import ObserverBase
 
-__all__ = ["ModelReportObserver"]
-
 _SEEN = ("min_val", "max_val", "average_percentile_ratio", "percentile_batches_tracked", "constant_channels")
 
 

@@ -17,8 +17,6 @@ from zeropoint.compat.fx.model_report.detector import (
 from zeropoint.compat.fx.model_report.observer import ModelReportObserver
 from zeropoint.compat.fx.modules import is_activation_post_process
 
-__all__ = ["OutlierDetector"]
-
 
 class OutlierDetector(DetectorBase):
     """Finds channels in the inputs of modules whose largest value is far from a percentile of the values.

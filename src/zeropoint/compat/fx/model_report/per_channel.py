@@ -10,8 +10,6 @@ from torch import nn
 from zeropoint.compat.fx.model_report.detector import WEIGHTED, DetectorBase, DetectorQConfigInfo, watched
 from zeropoint.numerics.schemes import qscheme
 
-__all__ = ["PerChannelDetector"]
-
 
 class PerChannelDetector(DetectorBase):
     """Names linear layers and convolutions whose weight has one scale, though the backend takes one for each channel.

@@ -13,8 +13,6 @@ from zeropoint.compat.fx.modules import free_name
 from zeropoint.compat.numeric_suite.graph.matching import called
 from zeropoint.compat.numeric_suite.graph.related import pair_names
 
-__all__ = ["Layer", "insert_logger", "node_path", "target_name", "with_loggers"]
-
 # Functions that make one tensor of two, whose inputs are both logged.
 _BINARY = pair_names()
 

@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from zeropoint.compat.numeric_suite.graph.measures import compute_sqnr
 
-__all__ = ["OutputComparisonLogger", "OutputLogger"]
-
 Recurrent = tuple[Tensor, tuple[Tensor, Tensor]]
 
 

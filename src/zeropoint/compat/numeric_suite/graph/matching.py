@@ -18,8 +18,6 @@ from zeropoint.fake_quant import FakeQuantizeBase
 from zeropoint.observers import ObserverBase
 from zeropoint.operators import layer_records
 
-__all__ = ["GraphMatchingException", "Subgraph", "called", "matching_subgraphs"]
-
 
 class GraphMatchingException(Exception):
     """Two graphs do not have the same layers in the same order."""

@@ -12,8 +12,6 @@ from torch import Tensor
 from zeropoint.tensor.create import dequantize
 from zeropoint.tensor.qtensor import QTensor
 
-__all__ = ["compute_cosine_similarity", "compute_normalized_l2_error", "compute_sqnr"]
-
 
 def _of_floats(measure: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Any, Any], Any]:
     @functools.wraps(measure)

@@ -9,8 +9,6 @@ from typing import Any
 from zeropoint.qconfig import qconfig_equals
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["QConfigMultiMapping"]
-
 # Rules of a QConfigMapping that have keys, the weaker first -> the method that sets one.
 _RULES = {
     "object_type_qconfigs": "set_object_type",

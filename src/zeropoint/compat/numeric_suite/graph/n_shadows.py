@@ -26,15 +26,6 @@ from zeropoint.compat.numeric_suite.graph.loggers import OutputComparisonLogger,
 from zeropoint.compat.numeric_suite.graph.multi_mapping import QConfigMultiMapping
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = [
-    "WRAPPER",
-    "convert_n_shadows_model",
-    "loggers_set_enabled",
-    "loggers_set_save_activations",
-    "prepare_n_shadows_model",
-    "prepare_shadow_network",
-]
-
 WRAPPER, _LOGGER, _BACKEND = "shadow_wrapper", "shadow", "n_shadows_backend_config"
 
 

@@ -18,13 +18,6 @@ from zeropoint.compat.numeric_suite.graph.results import Results, collect
 from zeropoint.compat.numeric_suite.graph.weights import weight_of
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = [
-    "extract_results_n_shadows_model",
-    "n_shadows_compare_weights",
-    "print_comparisons_n_shadows_model",
-    "summarized",
-]
-
 
 def extract_results_n_shadows_model(model: nn.Module) -> Results:
     """What the loggers kept: ``results["model"]["node_output"]["subgraph_i_k"]``, layer i, qconfig k, 0 for float."""

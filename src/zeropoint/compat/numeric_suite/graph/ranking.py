@@ -18,8 +18,6 @@ from zeropoint.compat.numeric_suite.graph.loggers import OutputLogger
 from zeropoint.compat.numeric_suite.graph.measures import compute_sqnr
 from zeropoint.compat.numeric_suite.graph.related import unmatchable
 
-__all__ = ["equalize_worst", "layer_sqnr"]
-
 
 def layer_sqnr(model_a: nn.Module, model_b: nn.Module, x: torch.Tensor) -> dict[str, float]:
     """Path of each layer that both models have -> SQNR in dB of its result in the second, for one input."""

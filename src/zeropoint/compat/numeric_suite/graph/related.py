@@ -18,8 +18,6 @@ from zeropoint.observers import ObserverBase
 from zeropoint.operators import Observed, fusions, mapping, operators, traced
 from zeropoint.tensor.create import quantize_per_tensor
 
-__all__ = ["add_to_set", "base_name_of", "io_types", "pair_names", "related_sets", "related_types", "unmatchable"]
-
 
 # Functions of floats, and the names of what computes them on quantized tensors; both with and without a ReLU.
 def _functions() -> Iterator[tuple[Any, ...]]:

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["ResultKind", "Results", "collect", "collected", "compared", "entry_of", "rekeyed"]
-
 
 class ResultKind(str, enum.Enum):
     """What was compared."""

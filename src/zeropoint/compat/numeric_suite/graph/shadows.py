@@ -17,8 +17,6 @@ from zeropoint.compat.numeric_suite.graph.related import io_types, pair_names
 from zeropoint.numerics.dtypes import quint8
 from zeropoint.tensor.create import dequantize
 
-__all__ = ["a_shadows_b"]
-
 # Two tensors come in: which of them the shadow would share is not said.
 _NOT_SHADOWED = pair_names() | {"stack"}
 

@@ -15,8 +15,6 @@ from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized import dynamic as nnqd
 from zeropoint.operators import layer_records, modules_of
 
-__all__ = ["weight_extraction", "weight_of", "weight_of_function"]
-
 _RECORDS = tuple(layer_records(transposed=False))
 _LAYERS = modules_of(_RECORDS)
 _FUNCTIONS = tuple(function for record in _RECORDS for function in record.functions)

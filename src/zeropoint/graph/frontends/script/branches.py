@@ -10,8 +10,6 @@ from zeropoint.graph.passes.annotate import Choice, Precision, State
 from zeropoint.graph.provenance import origin
 from zeropoint.operators import Output
 
-__all__ = ["join"]
-
 
 def join(state: State, node: fx.Node) -> Choice | None:
     """The choice for what an ``if`` gives: integers, if both branches give them and can have the same scale.

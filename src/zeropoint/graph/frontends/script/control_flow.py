@@ -6,8 +6,6 @@ from typing import Any
 
 from zeropoint.graph.frontends.script.script_module import of_kind
 
-__all__ = ["fill_lists", "hoist_exceptions", "unroll_loops"]
-
 _LONGEST = 16
 _CHANGING = ("_set_item", "insert", "pop", "extend", "clear", "add_", "reverse", "sort", "Delete", "remove")
 

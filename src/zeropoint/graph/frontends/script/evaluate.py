@@ -28,8 +28,6 @@ from zeropoint.graph.frontends.shape_guards import is_checkable
 from zeropoint.graph.passes.unwrap_tensors import unwrap_tensors
 from zeropoint.graph.provenance import Origin
 
-__all__ = ["Evaluator", "NotStraight", "evaluator", "straight_graph"]
-
 _LINE, _MODULE = "script_line", "script_module"  # annotations of nodes while a model is exported
 _READ: dict[str, Any] = {
     "aten::Bool": bool,

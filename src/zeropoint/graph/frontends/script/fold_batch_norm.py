@@ -13,8 +13,6 @@ from zeropoint.graph.frontends.script.script_module import modules, of_kind, pri
 from zeropoint.nn.qat.trained import folded
 from zeropoint.operators import layer_records, modules_of
 
-__all__ = ["fuse_conv_bn_jit"]
-
 _CONVOLUTIONS = tuple(m.__name__ for m in modules_of(layer_records(transposed=False)) if m is not nn.Linear)
 _BIAS = "folded_bias"
 

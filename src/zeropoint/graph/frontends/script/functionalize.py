@@ -11,8 +11,6 @@ from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.frontends.script.script_module import PATH, path_of, walk
 from zeropoint.operators import BY_ATEN
 
-__all__ = ["functionalize", "written"]
-
 _INPUT, _FRESH, _FOREIGN = "input", "fresh", "foreign"
 
 

@@ -21,8 +21,6 @@ from zeropoint.graph.frontends.script.script_module import (
 )
 from zeropoint.operators import BY_ATEN
 
-__all__ = ["simplify"]
-
 _SETTINGS = ("BoolType", "IntType", "FloatType", "StringType", "NoneType")
 _FACTS = ("prim::dtype", "aten::dim", "aten::size", "aten::is_floating_point")
 _ALIAS = "_interface_"

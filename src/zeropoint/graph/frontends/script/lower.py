@@ -16,8 +16,6 @@ from zeropoint.numerics.functions import quantize_number
 from zeropoint.operators.lowered_value import Scale, Value
 from zeropoint.operators.node import arguments, aten_name
 
-__all__ = ["lower"]
-
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _CLAMPS = {"hardtanh.default": ("min_val", "max_val"), "clamp.default": ("min", "max")}
 

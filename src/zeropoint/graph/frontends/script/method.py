@@ -17,8 +17,6 @@ from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.frontends.script.functionalize import written
 from zeropoint.graph.frontends.script.script_module import PATH, at_path, changed_attributes, path_of
 
-__all__ = ["Block", "Method", "Node", "add_tensor", "operator_of"]
-
 
 @dataclass(eq=False)
 class Node:

@@ -12,9 +12,6 @@ from zeropoint.graph import torch_internals as internals
 from zeropoint.numerics.dtypes import DTYPES
 from zeropoint.qconfig import QConfig
 
-__all__ = ["Scripted", "facts_of", "scripted", "script_qconfig"]
-
-
 _TEMPLATES: dict[Any, Any] = {}
 
 

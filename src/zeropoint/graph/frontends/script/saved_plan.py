@@ -14,8 +14,6 @@ from zeropoint.graph.summary import Row, Summary
 from zeropoint.operators import BY_NAME
 from zeropoint.qconfig import QConfig
 
-__all__ = ["PLAN", "SUMMARY", "choice_from", "choice_to", "load", "store", "store_summary", "summary"]
-
 PLAN, SUMMARY = "_zeropoint_plan", "_zeropoint_summary"
 
 

@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["ARITHMETIC", "DTYPES", "SCALAR_OPERATORS", "TENSOR_PROPERTIES"]
-
 # The numbers that dtypes have in TorchScript.
 DTYPES: dict[int, torch.dtype] = dict(
     enumerate(

@@ -10,22 +10,6 @@ import torch
 
 from zeropoint.graph import torch_internals as internals
 
-__all__ = [
-    "PATH",
-    "SCRIPT_OBSERVER",
-    "at_path",
-    "changed_attributes",
-    "methods",
-    "modules",
-    "of_kind",
-    "path_of",
-    "private_copy",
-    "result",
-    "script_module",
-    "unmark",
-    "walk",
-]
-
 SCRIPT_OBSERVER = "_observer_"  # observers of ScriptModules are named so, and numbered
 PATH = "zeropoint_path"  # attribute of nodes: the path of the module that they came from
 

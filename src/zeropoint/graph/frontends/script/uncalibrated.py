@@ -11,8 +11,6 @@ from zeropoint.graph.passes.insert_observers import is_observer
 from zeropoint.graph.provenance import origin
 from zeropoint.nn.quantized.storage import has_observed
 
-__all__ = ["drop_uncalibrated"]
-
 UNCALIBRATED = "calibration did not reach it"
 SHARED = "calibration did not reach it: it uses the scale of the other branch"
 

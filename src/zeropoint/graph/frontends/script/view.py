@@ -25,8 +25,6 @@ from zeropoint.graph.provenance import Origin
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import Unsized, overload_key
 
-__all__ = ["Place", "View", "opaque", "view_of"]
-
 _SHAPES = frozenset(
     ("prim::device", "prim::is_cuda", "aten::is_floating_point", "aten::len", "aten::dim", "aten::size")
 )

@@ -18,8 +18,6 @@ from zeropoint.graph.frontends.script.script_module import PATH, SCRIPT_OBSERVER
 from zeropoint.graph.frontends.script.view import Place, View, opaque
 from zeropoint.graph.passes.insert_observers import OBSERVER
 
-__all__ = ["call_observer", "write"]
-
 _NUMBERS: dict[Any, str] = {
     torch.ops.aten.sym_size.int: "aten::size",
     operator.mul: "aten::mul",
