@@ -4,7 +4,7 @@
 
 #include "check/kernels.h"
 #include "cpu/threads.h"
-#include "kernels/weight_only/half.h"
+#include "kernels/half.h"
 #include "operators/weight_only.h"
 
 #include <cmath>
@@ -39,7 +39,7 @@ struct WeightOnlyCase {
             case WeightStorage::f16: {
                 uint16_t half;
                 std::memcpy(&half, w.data() + (n * inputs + k) * 2, 2);
-                return double{half_to_float(half)};
+                return double{from_half(half)};
             }
             case WeightStorage::u4:
                 q = w[static_cast<size_t>(n * ((inputs + 1) / 2) + k / 2)] >> (k % 2 * 4) & 15;
@@ -84,8 +84,8 @@ inline WeightOnlyCase weight_only_case(Random& random, int64_t rows, int64_t out
     c.relu = random.below(3) == 0;
     if (c.x_type == FloatType::bf16)
         for (float& x : c.x) {
-            c.narrow_x.push_back(float_to_bfloat16(x));
-            x = bfloat16_to_float(c.narrow_x.back());
+            c.narrow_x.push_back(to_bfloat16(x));
+            x = from_bfloat16(c.narrow_x.back());
         }
     return c;
 }
@@ -127,7 +127,7 @@ inline void expect_near(Check& check, const WeightOnlyCase& c, const std::vector
             if (c.y_type == FloatType::bf16) {
                 uint16_t bits;
                 std::memcpy(&bits, data + at * 2, 2);
-                got = bfloat16_to_float(bits);
+                got = from_bfloat16(bits);
             } else {
                 std::memcpy(&got, data + at * 4, 4);
             }

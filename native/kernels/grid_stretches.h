@@ -34,5 +34,18 @@ inline void walk(const Grid& grid, int64_t begin, int64_t end, const Run& run, c
     }
 }
 
+// Calls one(i, p) for each element i of [begin, end), in order, with its parameter p.
+template <class One>
+inline void for_each(const Grid& grid, int64_t begin, int64_t end, const One& one) {
+    walk(
+        grid, begin, end,
+        [&](int64_t first, int64_t count, int64_t p) {
+            for (int64_t i = 0; i < count; ++i) one(first + i, p);
+        },
+        [&](int64_t first, int64_t count, int64_t p) {
+            for (int64_t i = 0; i < count; ++i) one(first + i, p + i);
+        });
+}
+
 }  // namespace
 }  // namespace zeropoint

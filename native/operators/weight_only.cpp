@@ -182,7 +182,7 @@ void WeightOnlyLayer::run_rows(const void* x, FloatType x_type, int64_t rows, vo
                     std::copy_n(static_cast<const float*>(x) + row * inputs_, inputs_, own + row * stride);
                 } else {
                     const uint16_t* from = static_cast<const uint16_t*>(x) + row * inputs_;
-                    for (int64_t k = 0; k < inputs_; ++k) own[row * stride + k] = bfloat16_to_float(from[k]);
+                    for (int64_t k = 0; k < inputs_; ++k) own[row * stride + k] = from_bfloat16(from[k]);
                 }
             }
         });

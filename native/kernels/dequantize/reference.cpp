@@ -33,14 +33,7 @@ void dequantize_reference(const DequantizeArgs& a, int64_t begin, int64_t end) {
         a.y[i] = a.wide ? static_cast<float>(difference * parameter<double>(a.scale, p))
                         : static_cast<float>(difference) * parameter<float>(a.scale, p);
     };
-    walk(
-        a.grid, begin, end,
-        [&](int64_t first, int64_t count, int64_t p) {
-            for (int64_t i = 0; i < count; ++i) one(first + i, p);
-        },
-        [&](int64_t first, int64_t count, int64_t p) {
-            for (int64_t i = 0; i < count; ++i) one(first + i, p + i);
-        });
+    for_each(a.grid, begin, end, one);
 }
 
 }  // namespace zeropoint

@@ -39,14 +39,7 @@ void fake_quantize_reference(const FakeQuantizeArgs& a, int64_t begin, int64_t e
         }
         if (a.mask != nullptr) a.mask[i] = raw >= a.mask_lo && raw <= a.mask_hi;
     };
-    walk(
-        a.grid, begin, end,
-        [&](int64_t first, int64_t count, int64_t p) {
-            for (int64_t i = 0; i < count; ++i) one(first + i, p);
-        },
-        [&](int64_t first, int64_t count, int64_t p) {
-            for (int64_t i = 0; i < count; ++i) one(first + i, p + i);
-        });
+    for_each(a.grid, begin, end, one);
 }
 
 }  // namespace zeropoint

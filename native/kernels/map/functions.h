@@ -3,9 +3,9 @@
 // called, no product is contracted, and compilers may make vectors of the loops around them.
 #pragma once
 
+#include "kernels/float_bits.h"
+
 #include <cmath>
-#include <cstdint>
-#include <cstring>
 #include <limits>
 
 namespace zeropoint {
@@ -20,17 +20,6 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kPi = 3.14159265358979323846, kHalfPi = 1.57079632679489661923;
 constexpr double kLog2e = 1.44269504088896340736, kLog10e = 0.434294481903251827651;
 constexpr double kLn2High = 0x1.62e42fefa0000p-1, kLn2Low = 0x1.cf79abc9e3b3ap-40;  // times n the first is exact
-
-inline uint64_t bits_of(double v) {
-    uint64_t b;
-    std::memcpy(&b, &v, sizeof b);
-    return b;
-}
-inline double from_bits(uint64_t b) {
-    double v;
-    std::memcpy(&v, &b, sizeof v);
-    return v;
-}
 
 inline double with_sign(double size, double sign) {
     constexpr uint64_t kSign = uint64_t{1} << 63;
@@ -142,8 +131,7 @@ inline Angle angle_of(double v) {
 inline Angle large_angle_of(float x) {
     constexpr uint32_t kTwoOverPi[] = {0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0,
                                        0xdb629599, 0x3c439041, 0xfe5163ab, 0xdebbc561};
-    uint32_t b;
-    std::memcpy(&b, &x, sizeof b);
+    const uint32_t b = bits_of(x);
     const uint64_t m = (b & 0x7fffff) | 0x800000;
     const int first =
         static_cast<int>((b >> 23) & 0xff) - 150 - 2;  // |x| = m 2^(first + 2); bits before it are circles

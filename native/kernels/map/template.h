@@ -200,28 +200,18 @@ struct div_ {
     static float of(float a, float b) { return a / b; }
 };
 // A float as mantissa * 2^exponent, the first of which is at least a half and less than one.
-inline uint32_t float_bits(float a) {
-    uint32_t b;
-    std::memcpy(&b, &a, sizeof b);
-    return b;
-}
-inline float float_of(uint32_t b) {
-    float a;
-    std::memcpy(&a, &b, sizeof a);
-    return a;
-}
 struct mantissa_ {
     static float of(float a) {
         if (a == 0.0f || a - a != 0.0f) return a;
         const float normal = __builtin_fabsf(a) < std::numeric_limits<float>::min() ? a * 0x1p24f : a;
-        return float_of((float_bits(normal) & 0x807fffff) | 0x3f000000);
+        return from_bits((bits_of(normal) & 0x807fffff) | 0x3f000000);
     }
 };
 struct exponent_ {
     static float of(float a) {
         if (a == 0.0f || a - a != 0.0f) return 0.0f;
         const bool small = __builtin_fabsf(a) < std::numeric_limits<float>::min();
-        const int biased = static_cast<int>((float_bits(small ? a * 0x1p24f : a) >> 23) & 0xff);
+        const int biased = static_cast<int>((bits_of(small ? a * 0x1p24f : a) >> 23) & 0xff);
         return static_cast<float>(biased - 126 - (small ? 24 : 0));
     }
 };
@@ -234,7 +224,7 @@ struct nextafter_ {
         if (a != a || b != b) return a + b;
         if (a == b) return b;
         if (a == 0.0f) return __builtin_copysignf(std::numeric_limits<float>::denorm_min(), b);
-        return float_of(float_bits(a) + ((b > a) == (a > 0.0f) ? 1u : ~0u));
+        return from_bits(bits_of(a) + ((b > a) == (a > 0.0f) ? 1u : ~0u));
     }
 };
 BINARY(minimum) { return b < a || b != b ? b : a; }

@@ -12,14 +12,7 @@ void minmax_reference(const MinMaxArgs& a, int64_t begin, int64_t end) {
         if (std::isnan(x) || x < a.min[p]) a.min[p] = x;
         if (std::isnan(x) || x > a.max[p]) a.max[p] = x;
     };
-    walk(
-        a.grid, begin, end,
-        [&](int64_t first, int64_t count, int64_t p) {
-            for (int64_t i = 0; i < count; ++i) one(first + i, p);
-        },
-        [&](int64_t first, int64_t count, int64_t p) {
-            for (int64_t i = 0; i < count; ++i) one(first + i, p + i);
-        });
+    for_each(a.grid, begin, end, one);
 }
 
 }  // namespace zeropoint

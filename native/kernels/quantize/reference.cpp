@@ -54,14 +54,7 @@ void quantize_reference(const QuantizeArgs& a, int64_t begin, int64_t end) {
                                                        static_cast<const float*>(a.zero_point)[p], a);
         put(a.y, a.dst, i, v);
     };
-    walk(
-        a.grid, begin, end,
-        [&](int64_t first, int64_t count, int64_t p) {
-            for (int64_t i = 0; i < count; ++i) one(first + i, p);
-        },
-        [&](int64_t first, int64_t count, int64_t p) {
-            for (int64_t i = 0; i < count; ++i) one(first + i, p + i);
-        });
+    for_each(a.grid, begin, end, one);
 }
 
 }  // namespace zeropoint

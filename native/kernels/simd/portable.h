@@ -248,20 +248,8 @@ struct Portable {
             return r;
         });
     }
-    // float16 to float32, which is exact. Subnormal ones are made of integers: no float32 in between is subnormal.
-    static float half_to_float(uint16_t half) {
-        const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16, rest = half & 0x7FFFu;
-        const float subnormal = static_cast<float>(rest) * 5.9604644775390625e-08f;  // 2^-24
-        uint32_t bits;
-        std::memcpy(&bits, &subnormal, sizeof bits);
-        if (rest >= 0x400u) bits = (rest << 13) + (rest >= 0x7C00u ? 0x70000000u : 0x38000000u);
-        bits |= sign;
-        float r;
-        std::memcpy(&r, &bits, sizeof r);
-        return r;
-    }
     static F load_half(const uint16_t* p) {
-        return each<F, float>([&](int i) { return half_to_float(p[i]); });
+        return each<F, float>([&](int i) { return from_half(p[i]); });
     }
     static void store_int(int32_t* p, I a) { std::memcpy(p, &a, sizeof a); }
     // Keeps the low bits of each lane.

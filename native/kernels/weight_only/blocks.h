@@ -1,7 +1,7 @@
 // The blocks that a sum is made of, and what happens to a finished one. See weight_only.h.
 #pragma once
 
-#include "kernels/weight_only/half.h"
+#include "kernels/half.h"
 #include "kernels/weight_only/weight_only.h"
 
 namespace zeropoint {
@@ -23,7 +23,7 @@ inline void finish(const WeightOnlyArgs& a, int64_t row, int64_t n, float y) {
     if (a.relu && y < 0) y = 0;
     const int64_t at = row * a.outputs + n;
     if (a.y_bfloat16)
-        static_cast<uint16_t*>(a.y)[at] = float_to_bfloat16(y);
+        static_cast<uint16_t*>(a.y)[at] = to_bfloat16(y);
     else
         static_cast<float*>(a.y)[at] = y;
 }

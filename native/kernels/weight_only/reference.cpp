@@ -11,7 +11,7 @@ float weight(const WeightOnlyArgs& a, int64_t panel, int64_t group, int64_t n, i
     const uint8_t* w = a.panels + panel * weight_steps(a.format, a.inputs) * step;
     if (a.format == WeightFormat::f16) {
         const uint8_t* at = w + k * step + 2 * n;
-        return half_to_float(static_cast<uint16_t>(at[0] | at[1] << 8));
+        return from_half(static_cast<uint16_t>(at[0] | at[1] << 8));
     }
     const int q = a.format == WeightFormat::u8 ? w[k * step + n] : w[k / 2 * step + n] >> (k % 2 * 4) & 15;
     return static_cast<float>(q) - a.zero_point[(panel * a.groups + group) * kWeightPanel + n];
