@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["colliding_words"]
-
 _MULTIPLIER = 0xC6A4A7935BD1E995  # of MurmurHash64A
 _SEED = 0xC70F6907
 _WORD = (1 << 64) - 1

@@ -8,8 +8,6 @@ from torch import Tensor, nn
 import zeropoint
 from zeropoint.observers import FixedQParamsObserver
 
-__all__ = ["BAD", "Net", "batches", "clipped", "net", "per_tensor", "with_outliers"]
-
 BAD = "second"
 
 

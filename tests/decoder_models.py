@@ -8,8 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["KINDS", "Decoder", "decoder"]
-
 WORDS, DIM, HEADS = 40, 32, 4
 
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from zeropoint.generation.decoder import Decoder, Weights
 
-__all__ = ["logits_of"]
-
 _TANH_FACTOR = np.sqrt(2 / np.pi)
 
 

@@ -33,8 +33,6 @@ from zeropoint.compiler.errors import Unsupported
 from zeropoint.graph.workflow import float_graph
 from zeropoint.runtime.program import Program
 
-__all__ = ["Outcome", "compare", "compare_forms"]
-
 # Names of zeropoint; None is the default of the mode.
 _QCONFIGS = {
     "static": (

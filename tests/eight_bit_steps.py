@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["steps_between"]
-
 
 def steps_between(found: torch.Tensor, expected: torch.Tensor, calibrated: torch.Tensor | None = None) -> float:
     """The largest difference, in steps of 255 that cover zero and `expected`, or the results of calibration.

@@ -14,8 +14,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["run_forked", "run_script"]
-
 _SERVER = """
 import atexit, json, os, sys, traceback, types
 import torch

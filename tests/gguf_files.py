@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["decoder_file", "gguf_bytes", "q4_0", "q4_1", "q8_0"]
-
 WORDS = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 _TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 8}
 

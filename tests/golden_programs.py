@@ -27,8 +27,6 @@ from zeropoint.generation.decoder_program import decoder_program
 from zeropoint.generation.gguf import Gguf
 from zeropoint.generation.gguf_decoder import GgufWeights, gguf_decoder
 
-__all__ = ["FOLDER", "arrays_of", "joined", "parts_of", "paths", "text_of"]
-
 FOLDER = Path(__file__).parent / "golden" / "programs"
 
 

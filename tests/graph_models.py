@@ -6,8 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["Bert", "MobileNet", "Recurrent", "ResNet", "UNet", "with_statistics"]
-
 
 def with_statistics(model: nn.Module, *inputs: Tensor) -> nn.Module:
     """`model`, its batch norms filled, in evaluation mode."""

@@ -24,8 +24,6 @@ import torch
 import torch.fx.graph_module
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["KINDS"]
-
 Files = dict[str, bytes]
 
 

@@ -10,8 +10,6 @@ from torch import nn
 
 import zeropoint
 
-__all__ = ["files", "packed_often"]
-
 
 def packed_often() -> bytes:
     """A megabyte of weights that a hundred steps read, each of which packs them for itself."""

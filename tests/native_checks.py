@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["built", "run"]
-
 ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -12,20 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-__all__ = [
-    "CASES",
-    "MOVING_CASES",
-    "POOLING_CASES",
-    "X1",
-    "assert_close",
-    "dimensions_thinned",
-    "functions_thinned",
-    "grouped",
-    "model_of",
-    "on_integers",
-    "spelled",
-]
-
 X1 = (2, 4, 12)
 X2 = (2, 4, 8, 6)
 X3 = (2, 4, 4, 4, 4)

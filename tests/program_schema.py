@@ -14,8 +14,6 @@ import jsonschema
 
 from zeropoint import _native, runtime
 
-__all__ = ["PATH", "check_program", "expected"]
-
 PATH = Path(runtime.__file__).parent / "program.schema.json"
 
 

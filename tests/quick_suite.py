@@ -12,8 +12,6 @@ from itertools import groupby
 
 import pytest
 
-__all__ = ["enough", "mark_thorough"]
-
 
 def enough(choices: Sequence[frozenset[Hashable]]) -> list[int]:
     """The positions of a few choices that have every value of every parameter.

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 import zeropoint
 
-__all__ = ["BOTH_WAYS", "STATIC", "calls", "kinds", "nodes", "quantized", "reloaded", "scripted"]
-
 STATIC = {"": zeropoint.get_default_qconfig("native")}
 BOTH_WAYS = pytest.mark.parametrize("traced", [False, True], ids=["scripted", "traced"])
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-__all__ = ["sqnr_of"]
-
 
 def sqnr_of(model: nn.Module, quantized: nn.Module, batches: Iterable[Tensor]) -> float:
     """``10 log10(sum x² / sum (x - q)²)`` over the results of all batches, in dB."""

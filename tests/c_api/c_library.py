@@ -11,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["MAX_RANK", "ROOT", "TYPES", "Input", "Library", "Options", "Step", "Tensor", "installed", "tensor_of"]
-
 ROOT = Path(__file__).resolve().parents[2]
 MAX_RANK = 8
 TYPES = [np.dtype(name) for name in ("uint8", "int8", "int16", "int32", "int64", "float32", "float16", "bool")]

@@ -17,8 +17,6 @@ from typer.testing import CliRunner
 
 from zeropoint.cli.app import app
 
-__all__ = ["CODE", "Ran", "make_folder", "run", "run_process"]
-
 CODE = """
 import torch
 from torch import nn

@@ -20,8 +20,6 @@ from gguf_files import decoder_file
 
 from zeropoint import generation
 
-__all__ = ["run"]
-
 EXTREMES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
 FAMILIES = ("llama", "qwen3", "gemma2", "phi2", "gpt2")
 SECONDS, MEGABYTES = 10, 300

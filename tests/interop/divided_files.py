@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper, save
 
-__all__ = ["STEP", "by_condition", "two_convolutions"]
-
 STEP = 0.05  # of all activations
 _OPSET = 21
 

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 import zeropoint
 
-__all__ = ["MODELS", "Case", "case", "step_of"]
-
 
 class Bags(nn.Module):
     """A bag of words and a linear layer."""

@@ -32,8 +32,6 @@ from zeropoint.graph.from_qdq import float_model
 from zeropoint.graph.workflow import Quantized
 from zeropoint.interop.onnx.imported_value import tensor_of
 
-__all__ = ["VERDICTS", "examine", "node_tests", "totals"]
-
 VERDICTS = ("internal", "wrong", "refused", "right")  # from the worst to the best
 PROGRAMS = ("equal", "differs", "refused", "internal")
 _TRAINING = ("ai.onnx.preview.training",)

@@ -19,13 +19,6 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
 from torchao.testing.pt2e._xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
 
-__all__ = [
-    "CalibrationData", "as_the_file_says", "by_onnx_runtime", "by_openvino", "converted", "float_file",
-    "quantized_by_nncf",
-    "quantized_by_onnx_runtime", "session", "x86_dynamic_quantizer", "x86_quantizer", "xnnpack_quantizer",
-]  # fmt: skip
-
-
 # ------------------------------------------------------------------------------------------------------------- runtimes
 
 

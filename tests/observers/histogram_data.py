@@ -12,8 +12,6 @@ from strategies import generator, seeds
 
 from zeropoint.observers import EntropyObserver, HistogramObserver, MSEObserver, PercentileObserver
 
-__all__ = ["DATA", "INF", "NAN", "ONE_BIN", "OWN", "assert_counts_of", "cumulative", "every_reader", "growing"]
-
 INF, NAN = float("inf"), float("nan")
 # PyTorch's formulas overflow with ranges wider than float32; ours do not.
 NOT_HUGE = tuple(kind for kind in KINDS if kind != "huge")

@@ -16,8 +16,6 @@ from torch._export.db import examples
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
-__all__ = ["BETWEEN", "FREE", "STATIC", "Call", "Case", "cases_of", "names", "operators_and_examples"]
-
 FREE, STATIC, BETWEEN = "free", "static", "between"  # alone with free sizes, with fixed ones; between int8 layers
 _DTYPES = (torch.float32, torch.int64, torch.bool)
 _SAMPLES = 64  # of an operator, from which some are taken

@@ -21,8 +21,6 @@ from zeropoint.graph.frontends.export import CaptureError
 
 from .database import BETWEEN, FREE, STATIC, Call, Case
 
-__all__ = ["VERDICTS", "examine"]
-
 # From the worst to the best. What a case reached (captured, compiled) stands beside it.
 VERDICTS = ("internal", "wrong", "refused", "not captured", "equal", "left out")
 _CLOSE = 1e-5  # of the largest value of a result: sums are made in another order

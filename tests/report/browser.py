@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["console", "opened", "photographed", "seen"]
-
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--headless",

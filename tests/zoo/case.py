@@ -23,8 +23,6 @@ from zeropoint.operators import BY_NAME
 from .table import Case
 from .torch_ao import layers_on_integers, quantized_by_torch_ao
 
-__all__ = ["examine"]
-
 _SEED = 20
 _BATCHES = 2  # of calibration
 

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from .packages import hugging
 
-__all__ = ["DECODERS", "Cached", "decoder"]
-
 _NO_SCORE = -1e9  # of places behind the one that looks; added, so that eager attention takes it
 DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {}),

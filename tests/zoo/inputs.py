@@ -8,11 +8,6 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-__all__ = [
-    "Inputs", "both", "flags_and_counts", "floats", "graph", "image", "image_bytes", "lengths", "mask", "named",
-    "nested", "nothing", "tokens", "tokens_below", "video",
-]  # fmt: skip
-
 Inputs = Callable[[Generator], Any]
 
 

@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["kept", "page"]
-
 _PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 _REACHED = {"nothing": "not built", "built": "no", "quantized": "quantized", "compiled": "program"}
 

@@ -40,8 +40,6 @@ from .inputs import (
 )
 from .packages import hugging, timm_model, torchvision_model
 
-__all__ = ["CASES", "Case"]
-
 
 @dataclass(frozen=True)
 class Case:

@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["layers_on_integers", "quantized_by_torch_ao"]
-
 _HEAVY = ("linear", "conv", "matmul", "bmm", "embedding", "lstm", "gru", "rnn")
 
 

@@ -8,8 +8,6 @@ from types import FrameType
 
 from torch import nn
 
-__all__ = ["call_site"]
-
 
 def call_site() -> tuple[nn.Module | None, str]:
     """The module that calls a function now, and words for where that is.

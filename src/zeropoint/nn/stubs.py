@@ -6,8 +6,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["DeQuantStub", "QuantStub", "QuantWrapper"]
-
 
 class QuantStub(nn.Module):
     """Passes floats through; an observer after it learns their range, and `convert` makes it a `Quantize`.

@@ -10,8 +10,6 @@ import torch
 from graph_models import Bert, MobileNet, Recurrent, ResNet, UNet, with_statistics
 from torch import nn
 
-__all__ = ["CONFIGS", "DIFFERENCES", "MODELS", "Difference", "Made", "expected_differences", "mapping_of"]
-
 
 @dataclass(frozen=True)
 class Made:

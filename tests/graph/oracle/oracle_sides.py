@@ -20,8 +20,6 @@ from torch.ao.quantization import quantize_fx as their_fx
 import zeropoint
 from zeropoint.graph.provenance import represented
 
-__all__ = ["Observed", "Side", "Value", "Weight", "engine", "our_fx_side", "sqnr", "their_fx_side"]
-
 
 @contextmanager
 def engine(name: str) -> Iterator[None]:

@@ -10,27 +10,6 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from zeropoint.fake_quant.base import FakeQuantizeBase
 
-__all__ = [
-    "BNReLU2d",
-    "BNReLU3d",
-    "ConvAdd2d",
-    "ConvAddReLU2d",
-    "ConvBn1d",
-    "ConvBn2d",
-    "ConvBn3d",
-    "ConvBnReLU1d",
-    "ConvBnReLU2d",
-    "ConvBnReLU3d",
-    "ConvReLU1d",
-    "ConvReLU2d",
-    "ConvReLU3d",
-    "FusedModule",
-    "LinearBn1d",
-    "LinearLeakyReLU",
-    "LinearReLU",
-    "LinearTanh",
-]
-
 
 class FusedModule(nn.Sequential):
     """Modules that observers see as one; `PARTS` are their types.

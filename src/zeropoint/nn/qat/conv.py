@@ -12,8 +12,6 @@ from zeropoint.nn import simulated_tensor
 from zeropoint.nn.intrinsic import fused
 from zeropoint.nn.qat.trained import plain, require_float, require_qconfig, take_over
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d"]
-
 
 def arguments_of(conv: Any) -> dict[str, Any]:
     """What a convolution is made with."""

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from zeropoint.nn.qat.trained import require_float, require_qconfig
 
-__all__ = ["Embedding", "EmbeddingBag"]
-
 
 def _fake_quant(cls: type, qconfig: Any, device: Any, dtype: Any) -> nn.Module:
     """What rounds the table: with a scale and a float zero point for each row, as the quantized one has."""

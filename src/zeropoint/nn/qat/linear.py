@@ -12,8 +12,6 @@ from zeropoint.nn import simulated_tensor
 from zeropoint.nn.intrinsic.fused import LinearReLU
 from zeropoint.nn.qat.trained import plain, require_float, require_qconfig, take_over
 
-__all__ = ["Linear"]
-
 
 class Linear(nn.Linear):
     """A linear layer whose weight is fake-quantized: ``x @ fake_quantize(weight).T + bias``.

@@ -12,8 +12,6 @@ from zeropoint.context import CONTEXT
 from zeropoint.nn.quantized.functional_modules import FloatFunctional
 from zeropoint.nn.stubs import DeQuantStub, QuantStub
 
-__all__ = ["MultiheadAttention"]
-
 
 class MultiheadAttention(nn.MultiheadAttention):
     """torch.nn.MultiheadAttention out of parts that can be observed and quantized.

@@ -16,8 +16,6 @@ from zeropoint.numerics.dtypes import quint8
 from zeropoint.tensor.create import quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor
 
-__all__ = ["LSTM", "LSTMCell"]
-
 _GATES = ("input", "forget", "cell", "output")
 
 

@@ -23,8 +23,6 @@ from zeropoint.tensor.create import quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor, rebuild
 from zeropoint.tensor.recording import is_recorded
 
-__all__ = ["ELU", "Hardswish", "LeakyReLU", "PReLU", "ReLU6", "Sigmoid", "Softmax"]
-
 
 class ReLU6(nn.ReLU):
     """Values between 0 and 6; scale and zero point are those of the input.

@@ -9,8 +9,6 @@ from zeropoint.context import CONTEXT
 from zeropoint.nn.quantizable import attention as quantizable
 from zeropoint.nn.quantized.functional_modules import QFunctional
 
-__all__ = ["MultiheadAttention"]
-
 
 class MultiheadAttention(quantizable.MultiheadAttention):
     """Attention whose linear layers work on integers, from an observed `zeropoint.nn.quantizable.MultiheadAttention`.

@@ -13,8 +13,6 @@ from zeropoint.nn.quantized.normalization import fixed
 from zeropoint.nn.quantized.storage import QuantizedOutput, integers_of, output_qparams, quantized
 from zeropoint.tensor.qtensor import QTensor
 
-__all__ = ["BatchNorm2d", "BatchNorm3d"]
-
 
 def batch_norm_graph(op: Any) -> Any:
     """The method `_graph` of a batch norm that the operator `op` computes."""

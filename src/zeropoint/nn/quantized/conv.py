@@ -26,8 +26,6 @@ from zeropoint.qfunctions import packed
 from zeropoint.tensor.create import empty_affine_quantized
 from zeropoint.tensor.qtensor import QTensor
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
-
 
 def each(value: Any, dims: int) -> tuple[int, ...]:
     """A number for each dimension."""

@@ -6,8 +6,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["Dropout"]
-
 
 class Dropout(nn.Dropout):
     """Hands its input on: quantized models are not trained.

@@ -18,8 +18,6 @@ from zeropoint.tensor.create import quantize_per_channel
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.recording import is_recorded
 
-__all__ = ["Embedding", "EmbeddingBag", "EmbeddingPackedParams"]
-
 _SUFFIX = {8: "byte", 4: "4bit", 2: "2bit"}
 _MODES = {"sum": 0, "mean": 1, "max": 2}
 

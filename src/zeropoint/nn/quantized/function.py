@@ -12,8 +12,6 @@ from zeropoint.nn.quantized.storage import QuantizedOutput, output_qparams, quan
 from zeropoint.numerics.affine import BYTE_LIMITS
 from zeropoint.tensor.qtensor import QTensor
 
-__all__ = ["Dequantized", "Function"]
-
 
 class Function(QuantizedOutput):
     """A float module that computes each value by itself, on quantized tensors: 256 results, looked up. Floats it takes

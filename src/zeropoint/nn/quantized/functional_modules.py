@@ -13,8 +13,6 @@ from zeropoint.numerics import scalars
 from zeropoint.qfunctions import elementwise, packed
 from zeropoint.tensor.recording import is_recorded
 
-__all__ = ["FXFloatFunctional", "FloatFunctional", "QFunctional"]
-
 
 class _Functional(nn.Module):
     def forward(self, x: Tensor) -> Tensor:

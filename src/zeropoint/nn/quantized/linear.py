@@ -26,8 +26,6 @@ from zeropoint.qfunctions import packed
 from zeropoint.tensor.create import empty_affine_quantized
 from zeropoint.tensor.qtensor import QTensor
 
-__all__ = ["Linear", "LinearPackedParams"]
-
 
 class LinearPackedParams(StoredWeight):
     """The weight and bias of a linear layer: int8, or float16 with ``dtype=torch.float16``.

@@ -14,8 +14,6 @@ from zeropoint.nn.quantized.lstm_sequence import whole_sequence
 from zeropoint.nn.quantized.storage import integers_of, quantized
 from zeropoint.tensor.recording import is_recorded
 
-__all__ = ["LSTM"]
-
 
 class _Cell(quantizable.LSTMCell):
     def _begin(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,8 +11,6 @@ from zeropoint import qfunctions
 from zeropoint.nn.quantized.storage import CalibratedOutput, integers_of, quantized
 from zeropoint.tensor.qtensor import QTensor
 
-__all__ = ["GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm"]
-
 
 def fixed(t: Tensor | None) -> nn.Parameter | None:
     """A copy of a float parameter that is not trained any more."""

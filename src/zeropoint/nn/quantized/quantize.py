@@ -11,8 +11,6 @@ from zeropoint.nn.quantized.storage import number_tensor, output_qparams
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.tensor.create import dequantize, quantize_per_tensor
 
-__all__ = ["DeQuantize", "Quantize"]
-
 
 class Quantize(nn.Module):
     """Floats to a quantized tensor with one scale and zero point.

@@ -22,18 +22,6 @@ from zeropoint.nn.intrinsic import fused
 from zeropoint.nn.qat.conv import arguments_of
 from zeropoint.nn.qat.trained import along, folding_by, plain, require_float, require_qconfig, take_over
 
-__all__ = [
-    "ConvBn1d",
-    "ConvBn2d",
-    "ConvBn3d",
-    "ConvBnReLU1d",
-    "ConvBnReLU2d",
-    "ConvBnReLU3d",
-    "LinearBn1d",
-    "freeze_bn_stats",
-    "update_bn_stats",
-]
-
 
 class FollowsBatches:
     """What has the statistics of a batch norm, which `freeze_bn_stats` and `update_bn_stats` stop and start."""

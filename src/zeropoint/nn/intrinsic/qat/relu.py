@@ -9,8 +9,6 @@ from torch import nn
 from zeropoint.nn import qat
 from zeropoint.nn.intrinsic import fused
 
-__all__ = ["ConvReLU1d", "ConvReLU2d", "ConvReLU3d", "LinearReLU"]
-
 
 class _WithReLU:
     """A ReLU after a layer, which the layer computes; goes before its class."""

@@ -10,8 +10,6 @@ from zeropoint import qfunctions
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.quantized.batchnorm import batch_norm_graph
 
-__all__ = ["BNReLU2d", "BNReLU3d"]
-
 
 class BNReLU2d(nnq.BatchNorm2d):
     """`zeropoint.nn.quantized.BatchNorm2d` with a ReLU."""

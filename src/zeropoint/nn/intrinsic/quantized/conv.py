@@ -13,8 +13,6 @@ from zeropoint.nn.quantized.conv import conv_graph
 from zeropoint.nn.quantized.storage import integers_of, quantized
 from zeropoint.tensor.recording import is_recorded
 
-__all__ = ["ConvAdd2d", "ConvAddReLU2d", "ConvReLU1d", "ConvReLU2d", "ConvReLU3d"]
-
 
 class ConvReLU1d(nnq.Conv1d):
     """`zeropoint.nn.quantized.Conv1d` with a ReLU."""

@@ -15,8 +15,6 @@ from zeropoint.numerics.dtypes import qint8
 from zeropoint.qfunctions import packed
 from zeropoint.tensor.qtensor import QTensor
 
-__all__ = ["LinearLeakyReLU", "LinearReLU", "LinearTanh"]
-
 
 class LinearReLU(nnq.Linear):
     """`zeropoint.nn.quantized.Linear` with a ReLU."""

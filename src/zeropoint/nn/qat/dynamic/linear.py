@@ -7,8 +7,6 @@ from typing import Any
 from zeropoint.nn.qat import linear
 from zeropoint.qconfig import activation_is_memoryless
 
-__all__ = ["Linear"]
-
 
 class Linear(linear.Linear):
     """`zeropoint.nn.qat.Linear` for a qconfig whose observer of activations keeps nothing from batch to batch.

@@ -25,8 +25,6 @@ from zeropoint.qfunctions import recurrent
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.recording import is_recorded
 
-__all__ = ["GRUCell", "LSTMCell", "RNNCell"]
-
 
 class RNNCellBase(nn.Module):
     """What the cells share; see `LSTMCell`."""

@@ -12,8 +12,6 @@ from zeropoint.nn.quantized.storage import float_layer, quantize_weight
 from zeropoint.ops import layers, rounding
 from zeropoint.tensor.recording import is_recorded
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
-
 
 class _Dynamic(static._ConvNd):
     """What convolutions on floats share. Their `scale` and `zero_point` stay 1 and 0, and are not used."""

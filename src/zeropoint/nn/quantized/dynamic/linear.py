@@ -18,8 +18,6 @@ from zeropoint.ops.weight_only import run_weight_only
 from zeropoint.qconfig import default_dynamic_qconfig
 from zeropoint.tensor.qtensor import QTensor
 
-__all__ = ["Linear"]
-
 
 class Linear(static.Linear):
     """``y = x @ weight.T + bias`` on floats: `x` is quantized by its own range, or the weight is kept in float16.

@@ -16,8 +16,6 @@ from zeropoint.qfunctions import packed, recurrent
 from zeropoint.tensor.create import empty_affine_quantized
 from zeropoint.tensor.qtensor import QTensor
 
-__all__ = ["Matrix", "PackedParameter", "pack_weight_bias"]
-
 
 def pack_weight_bias(qweight: Any, bias: Tensor | None, dtype: Any = qint8) -> recurrent.Packed:
     """A weight and its bias as `zeropoint.qfunctions.quantized_lstm_cell_dynamic` and relatives take them.

@@ -26,8 +26,6 @@ from zeropoint.qfunctions import recurrent
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.recording import is_recorded
 
-__all__ = ["GRU", "LSTM"]
-
 
 class RNNBase(nn.Module):
     """What LSTM and GRU share; see `LSTM`."""

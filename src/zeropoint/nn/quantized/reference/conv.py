@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from zeropoint.nn.quantized import conv as static
 from zeropoint.nn.quantized.reference.weight import OneWeight, as_float
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
-
 
 class _ConvNd(OneWeight):
     """What all convolutions share; see `reference.Linear`."""

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from zeropoint.nn.quantized.reference.weight import OneWeight, as_float
 
-__all__ = ["Linear"]
-
 
 class Linear(OneWeight, nn.Linear):
     """``x @ dequantize(quantize(weight)).T + bias`` in float32: what a backend is to compute.

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from zeropoint.nn.quantized.reference.weight import ReferenceModule, get_qparam_dict, rounded
 from zeropoint.numerics.schemes import per_tensor_affine
 
-__all__ = ["GRU", "LSTM", "GRUCell", "LSTMCell", "RNNCell"]
-
 
 class _Weights(ReferenceModule):
     """A module with several weights; `weight_qparams_dict` has an entry for each, and `is_decomposed`."""

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from zeropoint.nn.quantized.reference.weight import OneWeight
 
-__all__ = ["Embedding", "EmbeddingBag"]
-
 
 class Embedding(OneWeight, nn.Embedding):
     """Rows of ``dequantize(quantize(weight))``; arguments as for torch.nn.Embedding, and see `reference.Linear`.

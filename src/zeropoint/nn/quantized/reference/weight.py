@@ -20,8 +20,6 @@ from zeropoint.ops import layers
 from zeropoint.tensor.create import quantize_per_channel, quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor
 
-__all__ = ["ReferenceModule", "get_qparam_dict"]
-
 
 def get_qparam_dict(observer_or_fake_quant: Any) -> dict[str, Any]:
     """The parameters of an observer or fake quantization, as a dictionary for reference modules.

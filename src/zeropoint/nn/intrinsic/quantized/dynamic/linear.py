@@ -12,8 +12,6 @@ from zeropoint.nn.quantized import dynamic
 from zeropoint.numerics.dtypes import qint8
 from zeropoint.ops import rounding
 
-__all__ = ["LinearReLU"]
-
 
 class LinearReLU(dynamic.Linear):
     """`zeropoint.nn.quantized.dynamic.Linear` with a ReLU."""
