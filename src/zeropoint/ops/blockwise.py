@@ -36,13 +36,7 @@ def _check_parameters(op: str, x: Tensor, block: Block, scales: Tensor, zero_poi
 
 
 def _fake_quantize_per_block(
-    input: Tensor,
-    block_size: Sequence[int],
-    scales: Tensor,
-    zero_points: Tensor,
-    quant_min: int,
-    quant_max: int,
-    dtype: torch.dtype,
+    input: Tensor, block_size: Sequence[int], quant_min: int, quant_max: int, dtype: torch.dtype
 ) -> Tensor:
     op = "quantize_per_block"
     checks.require_dtype(op, "input", input.dtype, checks.INPUT_DTYPES)
@@ -89,15 +83,7 @@ def quantize_per_block(
 
 
 def _fake_dequantize_per_block(
-    input: Tensor,
-    block_size: Sequence[int],
-    scales: Tensor,
-    zero_points: Tensor | None,
-    quant_min: int,
-    quant_max: int,
-    dtype: torch.dtype,
-    *,
-    out_dtype: torch.dtype | None = None,
+    input: Tensor, block_size: Sequence[int], dtype: torch.dtype, out_dtype: torch.dtype | None
 ) -> Tensor:
     op = "dequantize_per_block"
     checks.require_stored(op, input, dtype)

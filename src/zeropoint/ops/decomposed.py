@@ -28,9 +28,7 @@ def _quantized_like(op: str, x: Tensor, quant_min: int, quant_max: int, dtype: t
     return torch.empty_like(x, dtype=dtype)
 
 
-def _fake_quantize_per_tensor(
-    input: Tensor, scale: object, zero_point: object, quant_min: int, quant_max: int, dtype: torch.dtype
-) -> Tensor:
+def _fake_quantize_per_tensor(input: Tensor, quant_min: int, quant_max: int, dtype: torch.dtype) -> Tensor:
     return _quantized_like("quantize_per_tensor", input, quant_min, quant_max, dtype)
 
 
@@ -72,9 +70,7 @@ def quantize_per_tensor_tensor(
     return quantize_per_tensor(input, scale.item(), zero_point.item(), quant_min, quant_max, dtype)
 
 
-def _fake_quantize_per_tensor2(
-    input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: Tensor, quant_max: Tensor, dtype: torch.dtype
-) -> Tensor:
+def _fake_quantize_per_tensor2(input: Tensor, dtype: torch.dtype) -> Tensor:
     checks.require_dtype("quantize_per_tensor", "input", input.dtype, checks.INPUT_DTYPES)
     return torch.empty_like(input, dtype=dtype)
 
@@ -95,16 +91,7 @@ def quantize_per_tensor_tensor2(
     return quantize_per_tensor_tensor(input, scale, zero_point, int(quant_min.item()), int(quant_max.item()), dtype)
 
 
-def _fake_dequantize_per_tensor(
-    input: Tensor,
-    scale: object,
-    zero_point: object,
-    quant_min: object,
-    quant_max: object,
-    dtype: torch.dtype,
-    *,
-    out_dtype: torch.dtype | None = None,
-) -> Tensor:
+def _fake_dequantize_per_tensor(input: Tensor, dtype: torch.dtype, out_dtype: torch.dtype | None) -> Tensor:
     checks.require_stored("dequantize_per_tensor", input, dtype)
     return torch.empty_like(input, dtype=out_dtype or torch.float32)
 
@@ -207,7 +194,7 @@ def _check_choose_qparams(op: str, x: Tensor, quant_min: int, quant_max: int, dt
         raise ValueError(f"{op}: the range must include 0, got quant_min {quant_min} and quant_max {quant_max}")
 
 
-def _fake_choose_qparams(input: Tensor, quant_min: int, quant_max: int, eps: float, dtype: torch.dtype) -> TwoTensors:
+def _fake_choose_qparams(input: Tensor, quant_min: int, quant_max: int, dtype: torch.dtype) -> TwoTensors:
     _check_choose_qparams("choose_qparams", input, quant_min, quant_max, dtype)
     return input.new_empty(1, dtype=torch.float64), input.new_empty(1, dtype=torch.int64)
 
@@ -273,15 +260,7 @@ def _check_channels(op: str, x: Tensor, scales: Tensor, zero_points: Tensor | No
     return axis
 
 
-def _fake_quantize_per_channel(
-    input: Tensor,
-    scales: Tensor,
-    zero_points: Tensor,
-    axis: int,
-    quant_min: int,
-    quant_max: int,
-    dtype: torch.dtype,
-) -> Tensor:
+def _fake_quantize_per_channel(input: Tensor, axis: int, quant_min: int, quant_max: int, dtype: torch.dtype) -> Tensor:
     checks.require_axis("quantize_per_channel", input, axis)
     return _quantized_like("quantize_per_channel", input, quant_min, quant_max, dtype)
 
@@ -320,15 +299,7 @@ def quantize_per_channel(
 
 
 def _fake_dequantize_per_channel(
-    input: Tensor,
-    scales: Tensor,
-    zero_points: Tensor | None,
-    axis: int,
-    quant_min: int,
-    quant_max: int,
-    dtype: torch.dtype,
-    *,
-    out_dtype: torch.dtype | None = None,
+    input: Tensor, axis: int, quant_min: int, quant_max: int, dtype: torch.dtype, out_dtype: torch.dtype | None
 ) -> Tensor:
     checks.require_stored("dequantize_per_channel", input, dtype)
     checks.require_range("dequantize_per_channel", quant_min, quant_max, dtype)

@@ -75,7 +75,7 @@ def _require_pair(op: str, a: Tensor, b: Tensor) -> None:
         raise ValueError(f"{op}: shapes {tuple(a.shape)} and {tuple(b.shape)} do not broadcast") from None
 
 
-def _fake_binary(a: Tensor, a_scale: float, a_zero_point: int, b: Tensor, *rest: Any) -> Tensor:
+def _fake_binary(a: Tensor, b: Tensor) -> Tensor:
     return empty_result(a, b)
 
 
@@ -164,9 +164,7 @@ def _pieces(op: str, inputs: Sequence[Tensor], dim: int) -> tuple[list[Tensor], 
     return tensors, dim
 
 
-def _fake_cat(
-    inputs: Sequence[Tensor], scales: Sequence[float], zero_points: Sequence[int], dim: int, *rest: Any
-) -> Tensor:
+def _fake_cat(inputs: Sequence[Tensor], dim: int) -> Tensor:
     return concatenation.empty_joined(*_pieces("cat", inputs, dim))
 
 

@@ -104,7 +104,7 @@ def _define_packing(bits: int) -> tuple[Callable[..., Tensor], Callable[..., Ten
     name = f"embedding_bag_{NAMES[bits]}_prepack"
     name_with_ranges = f"{name}_with_rowwise_min_max"
 
-    def fake(weight: Tensor, *rest: Any, **options: Any) -> Tensor:
+    def fake(weight: Tensor) -> Tensor:
         return weight.new_empty(_packed_shape(name, weight, bits), dtype=torch.uint8)
 
     if bits == 8:
@@ -345,13 +345,10 @@ def _define_lookups(bits: int) -> tuple[Callable[..., Tensor], Callable[[Tensor,
     def fake_bags(
         weight: Tensor,
         indices: Tensor,
-        offsets: Tensor | None = None,
-        scale_grad_by_freq: bool = False,
-        mode: int = 0,
-        pruned_weights: bool = False,
-        per_sample_weights: Tensor | None = None,
-        compressed_indices_mapping: Tensor | None = None,
-        include_last_offset: bool = False,
+        offsets: Tensor | None,
+        mode: int,
+        per_sample_weights: Tensor | None,
+        include_last_offset: bool,
     ) -> Tensor:
         columns = _table_columns(bags_name, weight, bits)
         bags = _number_of_bags(bags_name, indices, offsets, mode, per_sample_weights, include_last_offset)

@@ -25,7 +25,7 @@ _ops = getattr(torch.ops, NAMESPACE)
 # ------------------------------------------------------------------------------------------------------ gradient
 
 
-def _fake_mask_gradient(dy: Tensor, mask: Tensor) -> Tensor:
+def _fake_mask_gradient(dy: Tensor) -> Tensor:
     return torch.empty_like(dy)
 
 

@@ -18,7 +18,6 @@ matmul          ``acc = fma(a[m][k], b[k][n], acc)`` for k = 0, 1, ...
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,7 +39,7 @@ def _require(op: str, name: str, x: Tensor) -> None:
 # --------------------------------------------------------------------------------------------------------- functions
 
 
-def _like(input: Tensor, *rest: Any) -> Tensor:
+def _like(input: Tensor) -> Tensor:
     return torch.empty_like(input)
 
 
@@ -103,7 +102,7 @@ def float_silu(input: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------------------- norms and softmax
 
 
-def _contiguous_like(input: Tensor, *rest: Any) -> Tensor:
+def _contiguous_like(input: Tensor) -> Tensor:
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 

@@ -73,7 +73,7 @@ def _packed(geometry: Geometry, weight: Tensor, bias: Tensor | None) -> _native.
 # ------------------------------------------------------------------------------------------------------------ linear
 
 
-def _product(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def _product(input: Tensor, weight: Tensor) -> Tensor:
     if weight.dim() != 2 or input.dim() < 1 or input.shape[-1] != weight.shape[1]:
         raise ValueError(
             f"float_linear: input of shape {tuple(input.shape)} does not fit weight of shape {tuple(weight.shape)}"

@@ -54,7 +54,7 @@ def float_unary(input: Tensor, function: str) -> Tensor:
     return y
 
 
-def _fake_binary(a: Tensor, b: Tensor, function: str) -> Tensor:
+def _fake_binary(a: Tensor, b: Tensor) -> Tensor:
     return a.new_empty(torch.broadcast_shapes(a.shape, b.shape))
 
 
@@ -67,7 +67,7 @@ def float_binary(a: Tensor, b: Tensor, function: str) -> Tensor:
         tensor([ 1.,  8., 27.])
     """
     _require("float_binary", function, BINARY, a=a, b=b)
-    y = _fake_binary(a, b, function)
+    y = _fake_binary(a, b)
     if not y.numel():  # which has no memory
         return y
     left, right = (t.expand(y.shape).contiguous() for t in (a, b))

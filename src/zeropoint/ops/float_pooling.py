@@ -48,13 +48,7 @@ def _define_average(dims: int) -> Callable[..., Tensor]:
         return place, windows(name, place.sizes, kernel_size, stride or kernel_size, padding, [1], ceil_mode)
 
     def fake(
-        input: Tensor,
-        kernel_size: Sequence[int],
-        stride: Sequence[int] = (),
-        padding: Sequence[int] = (0,),
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
+        input: Tensor, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int], ceil_mode: bool
     ) -> Tensor:
         place, w = sliding(input, kernel_size, stride, padding, ceil_mode)
         return place.empty(w.out)
@@ -110,12 +104,7 @@ float_adaptive_avg_pool1d, float_adaptive_avg_pool2d, float_adaptive_avg_pool3d 
 )
 
 
-def _fake_bilinear(
-    input: Tensor,
-    output_size: Sizes | None,
-    align_corners: bool,
-    scale_factors: Sequence[float] | None,
-) -> Tensor:
+def _fake_bilinear(input: Tensor, output_size: Sizes | None, scale_factors: Sequence[float] | None) -> Tensor:
     place = layout("float_bilinear", input, 2)
     return place.empty(_resized(place, output_size, scale_factors))
 
@@ -175,7 +164,7 @@ def _over(op: str, native: Callable[..., None], x: Tensor, dim: Sequence[int] | 
     return y
 
 
-def _fake_over(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) -> Tensor:
+def _fake_over(input: Tensor, dim: Sequence[int] | None, keepdim: bool) -> Tensor:
     return input.new_empty(_without(input, _dropped("float_mean", input, dim), keepdim))
 
 

@@ -19,8 +19,8 @@ _NAME = "fused_moving_avg_obs_fake_quant"
 _STATE = dict.fromkeys(("running_min", "running_max", "scale", "zero_point"), "Written")
 
 
-def _fake_cachemask(self: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(self), torch.empty_like(self, dtype=torch.bool)
+def _fake_cachemask(x: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
 
 
 @operator(fake=_fake_cachemask, types=_STATE)

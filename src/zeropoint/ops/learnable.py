@@ -71,7 +71,7 @@ def _gradients(
     return dy * inside, d_scale, d_zero_point
 
 
-def _fake(self: Tensor, *arguments: Any) -> Tensor:
+def _fake(self: Tensor) -> Tensor:
     return torch.empty_like(self)
 
 

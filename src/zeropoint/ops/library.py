@@ -80,7 +80,8 @@ def operator(
 
     Args:
         schema: of a function that takes what comes, ``*arguments``; else the signature says it.
-        fake: answers shape, dtype and layout without data (for torch.compile, torch.export and meta tensors).
+        fake: answers shape, dtype and layout without data (for torch.compile, torch.export and meta tensors). It names
+            those of the kernel's parameters that it needs, or takes all as ``*arguments``.
         name: with an overload, ``name.overload``; the function's own if it is empty.
         on_qtensors: the parameters of the function on quantized tensors (`QTensorForm.text`), if it has one.
         dtypes: of those tensors.
@@ -103,10 +104,30 @@ def operator(
             ON_QTENSORS[defined] = QTensorForm(on_qtensors, text.count("_zero_point"), dtypes, what)
         KERNELS[defined] = kernel
         LIBRARY.impl(defined, kernel, "CompositeExplicitAutograd")
-        torch.library.register_fake(f"{NAMESPACE}::{defined}", fake, lib=LIBRARY)
+        torch.library.register_fake(f"{NAMESPACE}::{defined}", _with_named(fake, kernel), lib=LIBRARY)
         return kernel
 
     return register
+
+
+def _with_named(fake: Callable[..., Any], kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that takes what `kernel` takes, and calls `fake` with those arguments that it names."""
+    parameters = inspect.signature(kernel).parameters
+    if inspect.isbuiltin(fake) or any(
+        parameter.kind is parameter.VAR_POSITIONAL
+        for parameter in (*parameters.values(), *inspect.signature(fake).parameters.values())
+    ):
+        return fake
+    wanted = list(inspect.signature(fake).parameters)
+    if unknown := sorted({*wanted} - {*parameters}):
+        raise TypeError(f"fake of {kernel.__name__}: the kernel has no parameter {', '.join(unknown)}")
+    defaults = {name: parameter.default for name, parameter in parameters.items()}
+
+    def named_only(*arguments: Any, **keywords: Any) -> Any:
+        given = {**defaults, **dict(zip(parameters, arguments)), **keywords}
+        return fake(*[given[name] for name in wanted])
+
+    return named_only
 
 
 _TYPES = {

@@ -8,9 +8,7 @@ from torch import Tensor
 from zeropoint.ops.library import Size, operator
 
 
-def _fake_nms(
-    boxes: Tensor, scores: Tensor, iou_threshold: float, max_output: Size, labels: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def _fake_nms(scores: Tensor, max_output: Size) -> tuple[Tensor, Tensor]:
     return scores.new_empty((max_output,), dtype=torch.int64), scores.new_empty((), dtype=torch.int64)
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,7 +48,7 @@ def _empty(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def _fake(input: Tensor, *rest: Any) -> Tensor:
+def _fake(input: Tensor) -> Tensor:
     return _empty(input)
 
 
@@ -172,7 +171,7 @@ batch_norm3d_relu = _define_batch_norm("batch_norm3d_relu", RANKS["batch_norm3d"
 # ------------------------------------------------------------------------------------ norms of the values themselves
 
 
-def _fake_contiguous(input: Tensor, *rest: Any) -> Tensor:
+def _fake_contiguous(input: Tensor) -> Tensor:
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 

@@ -30,9 +30,7 @@ from zeropoint.ops.library import TwoTensors, Written, operator
 # ------------------------------------------------------------------------------------------------- running ranges
 
 
-def _fake_observe_range(
-    x: Tensor, min_val: Tensor, max_val: Tensor, axis: int | None = None, averaging_constant: float | None = None
-) -> None:
+def _fake_observe_range() -> None:
     return None
 
 
@@ -71,9 +69,7 @@ def observe_range_(
     observe_range(x, block, (min_val, max_val), averaging_constant)
 
 
-def _fake_observe_histogram(
-    x: Tensor, histogram: Tensor, min_val: Tensor, max_val: Tensor, upsample_rate: int = 16
-) -> None:
+def _fake_observe_histogram() -> None:
     return None
 
 
@@ -106,16 +102,7 @@ def _scheme(symmetric: bool, float_zero_point: bool) -> QScheme:
     return per_tensor_symmetric if symmetric else per_tensor_affine
 
 
-def _fake_range_to_qparams(
-    min_val: Tensor,
-    max_val: Tensor,
-    eps: Tensor,
-    quant_min: int,
-    quant_max: int,
-    symmetric: bool,
-    float_zero_point: bool,
-    symmetric_zero_point: int,
-) -> TwoTensors:
+def _fake_range_to_qparams(min_val: Tensor, eps: Tensor, symmetric: bool, float_zero_point: bool) -> TwoTensors:
     scale_dtype = min_val.dtype if float_zero_point else torch.result_type(min_val, eps)
     dtype = scale_dtype if float_zero_point else torch.int64 if symmetric else torch.int32
     scale = min_val.new_empty(max(min_val.numel(), 1), dtype=scale_dtype)
@@ -162,7 +149,7 @@ def range_to_qparams(
 # ------------------------------------------------------------------------------------------- ranges from a histogram
 
 
-def _fake_range(histogram: Tensor, min_val: Tensor, max_val: Tensor, *arguments: object) -> TwoTensors:
+def _fake_range(min_val: Tensor, max_val: Tensor) -> TwoTensors:
     return torch.empty_like(min_val), torch.empty_like(max_val)
 
 

@@ -34,13 +34,7 @@ def _check_groups(op: str, x: Tensor, scales: Tensor, zero_points: Tensor | None
 
 
 def _fake_quantize_per_channel_group(
-    input: Tensor,
-    scales: Tensor,
-    zero_points: Tensor,
-    quant_min: int,
-    quant_max: int,
-    dtype: torch.dtype,
-    group_size: int,
+    input: Tensor, scales: Tensor, quant_min: int, quant_max: int, dtype: torch.dtype, group_size: int
 ) -> Tensor:
     checks.require_range("quantize_per_channel_group", quant_min, quant_max, dtype)
     _group_size("quantize_per_channel_group", input, scales, group_size)
@@ -97,7 +91,6 @@ def quantize_per_channel_group(
 def _fake_dequantize_per_channel_group(
     input: Tensor,
     scales: Tensor,
-    zero_points: Tensor | None,
     quant_min: int,
     quant_max: int,
     dtype: torch.dtype,

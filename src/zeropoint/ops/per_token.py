@@ -115,9 +115,7 @@ def choose_qparams_per_token_asymmetric(input: Tensor, dtype: torch.dtype) -> Tw
     return _asymmetric(*_token_range(op, input))
 
 
-def _fake_quantize_per_token(
-    input: Tensor, scales: Tensor, zero_points: Tensor, quant_min: int, quant_max: int, dtype: torch.dtype
-) -> Tensor:
+def _fake_quantize_per_token(input: Tensor, quant_min: int, quant_max: int, dtype: torch.dtype) -> Tensor:
     checks.require_range("quantize_per_token", quant_min, quant_max, dtype)
     return torch.empty_like(input, dtype=dtype)
 
@@ -158,13 +156,7 @@ def quantize_per_token(
 
 
 def _fake_dequantize_per_token(
-    input: Tensor,
-    scales: Tensor,
-    zero_points: Tensor,
-    quant_min: int,
-    quant_max: int,
-    dtype: torch.dtype,
-    output_dtype: torch.dtype,
+    input: Tensor, quant_min: int, quant_max: int, dtype: torch.dtype, output_dtype: torch.dtype
 ) -> Tensor:
     checks.require_range("dequantize_per_token", quant_min, quant_max, dtype)
     return torch.empty_like(input, dtype=output_dtype)

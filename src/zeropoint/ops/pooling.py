@@ -30,7 +30,7 @@ import enum
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -197,18 +197,7 @@ def _in_kernel(q: Tensor, window: int) -> bool:
 
 
 def _fake_average_pool(
-    q: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-    zero_point: int,
-    qmin: int,
-    qmax: int,
-    spatial: int,
-    values_scale: float = 1.0,
+    q: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], ceil_mode: bool, spatial: int
 ) -> Tensor:
     place = layout("avg_pool", q, spatial)
     return place.empty(windows("avg_pool", place.sizes, kernel, stride, padding, [1], ceil_mode).out)
@@ -276,9 +265,7 @@ def _adaptive_sizes(place: Layout, output_size: Sizes) -> tuple[int, ...]:
     return tuple(output_size)
 
 
-def _fake_adaptive(
-    q: Tensor, output_size: Sizes, zero_point: int, qmin: int, qmax: int, values_scale: float = 1.0
-) -> Tensor:
+def _fake_adaptive(q: Tensor, output_size: Sizes) -> Tensor:
     place = layout("adaptive_avg_pool", q, len(output_size))
     return place.empty(_adaptive_sizes(place, output_size))
 
@@ -312,7 +299,7 @@ def stored_adaptive_average_pool(
     return y
 
 
-def _fake_mean(q: Tensor, axes: int, qmin: int, qmax: int) -> Tensor:
+def _fake_mean(q: Tensor, axes: int) -> Tensor:
     return q.new_empty(q.shape[: q.dim() - axes])
 
 
@@ -401,9 +388,7 @@ def _new_columns(shape: torch.Size, order: tuple[int, ...], axes: tuple[int, ...
 _known_columns = functools.lru_cache(maxsize=1024)(_new_columns)
 
 
-def _fake_mean_of_columns(
-    q: Tensor, axes: Sequence[int], scale: float, zero_point: int, qmin: int, qmax: int
-) -> Tensor:
+def _fake_mean_of_columns(q: Tensor, axes: Sequence[int]) -> Tensor:
     kept = [d for d in memory_order(q) or range(q.dim()) if d not in axes]
     return q.new_empty([q.shape[d] for d in kept]).permute([kept.index(d) for d in sorted(kept)])
 
@@ -439,7 +424,7 @@ def stored_mean_of_columns(
     return means if permutation is None else means.permute(permutation)
 
 
-def _fake_mean_over(q: Tensor, axes: Sequence[int], keepdim: bool, *rest: Any) -> Tensor:
+def _fake_mean_over(q: Tensor, axes: Sequence[int], keepdim: bool) -> Tensor:
     dropped = [axis % q.dim() for axis in axes or range(q.dim())]
     return q.new_empty([1 if d in dropped else n for d, n in enumerate(q.shape) if keepdim or d not in dropped])
 

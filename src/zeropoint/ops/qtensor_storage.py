@@ -22,7 +22,7 @@ def _fake_stored(x: Tensor, *arguments: Any) -> Tensor:
     return torch.empty_like(x, dtype=arguments[-1])
 
 
-def _fake_float(q: Tensor, *arguments: Any) -> Tensor:
+def _fake_float(q: Tensor) -> Tensor:
     return torch.empty_like(q, dtype=torch.float32)
 
 
@@ -107,7 +107,7 @@ def stored_pack(values: Tensor, bits: int) -> Tensor:
     return packing.pack(values.contiguous().reshape(-1), bits)
 
 
-def _fake_unpack(packed: Tensor, numel: int, bits: int) -> Tensor:
+def _fake_unpack(packed: Tensor, numel: int) -> Tensor:
     return packed.new_empty(numel)
 
 
@@ -122,7 +122,7 @@ def stored_unpack(packed: Tensor, numel: int, bits: int) -> Tensor:
     return packing.unpack(packed[: packing.packed_columns(numel, bits)], numel, bits)
 
 
-def _fake_function(q: Tensor, *arguments: Any) -> Tensor:
+def _fake_function(q: Tensor) -> Tensor:
     return torch.empty_like(q)
 
 
@@ -169,7 +169,7 @@ def stored_function_(q: Tensor, name: str, arguments: Sequence[float], *step: An
     functions.apply_(q, name, tuple(arguments), functions.Step(*step))
 
 
-def _fake_compare(q: Tensor, *arguments: Any) -> Tensor:
+def _fake_compare(q: Tensor) -> Tensor:
     return torch.empty_like(q, dtype=torch.bool)
 
 

@@ -36,7 +36,7 @@ _W = "Tensor weight, Tensor weight_scale, Tensor weight_zero_point, Tensor? bias
 _ROUNDING = f'str rounding="{OURS}"'  # one of zeropoint.ops.rounding.CODES
 
 
-def _fake_linear(input: Tensor, input_scale: float, input_zero_point: int, weight: Tensor, *rest: Any) -> Tensor:
+def _fake_linear(input: Tensor, weight: Tensor) -> Tensor:
     return input.new_empty((*input.shape[:-1], weight.shape[0]))
 
 
@@ -101,7 +101,7 @@ def linear_tanh(
     return run_linear_tanh(input, input_scale, input_zero_point, layer, scale, zero_point)
 
 
-def _fake_linear_to_float(input: Tensor, input_scale: float, zero_point: int, weight: Tensor, *rest: Any) -> Tensor:
+def _fake_linear_to_float(input: Tensor, weight: Tensor) -> Tensor:
     return input.new_empty((*input.shape[:-1], weight.shape[0]), dtype=torch.float32)
 
 
@@ -124,7 +124,7 @@ def linear_to_float(
 # ------------------------------------------------------------------------------------------ dynamic linear layers
 
 
-def _fake_linear_dynamic(input: Tensor, weight: Tensor, *rest: Any) -> Tensor:
+def _fake_linear_dynamic(input: Tensor, weight: Tensor) -> Tensor:
     return input.new_empty((*input.shape[:-1], weight.shape[0]), dtype=torch.float32)
 
 
@@ -236,7 +236,7 @@ conv3d, conv3d_relu, conv3d_add, conv3d_add_relu, conv3d_dynamic, conv_transpose
 # ------------------------------------------------------------------------------------------------ matrix products
 
 
-def _fake_matmul(a: Tensor, a_scale: float, a_zero_point: int, b: Tensor, *rest: Any) -> Tensor:
+def _fake_matmul(a: Tensor, b: Tensor) -> Tensor:
     return a.new_empty(product_shape("matmul", a, b))
 
 

@@ -66,7 +66,7 @@ def _dequantize_backward(ctx: Any, gradient: Tensor) -> Tensor:
 differentiable("dequantize.self", _dequantize_backward, _setup_dequantize)
 
 
-def _plain(q: Tensor) -> bool:
+def _plain() -> bool:
     return False
 
 

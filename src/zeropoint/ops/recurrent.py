@@ -380,20 +380,7 @@ def _define_sequence(name: str, kind: Kind) -> tuple[Callable[..., Any], Callabl
     types = _TYPES[kind.has_cell_state]
 
     def fake_input(
-        input: Tensor,
-        hx: Any,
-        weights: Sequence[Tensor],
-        weight_scales: Sequence[Tensor],
-        weight_zero_points: Sequence[Tensor],
-        biases: Sequence[Tensor],
-        num_layers: int,
-        dropout: float,
-        train: bool,
-        bidirectional: bool,
-        batch_first: bool,
-        reduce_range: bool = False,
-        batch_sizes: Tensor | None = None,
-        per_token: bool = False,
+        input: Tensor, hx: Any, weights: Sequence[Tensor], bidirectional: bool, batch_first: bool
     ) -> tuple[Tensor, ...]:
         units = weights[1].shape[1] * (2 if bidirectional else 1)
         first, second = input.shape[:2]
@@ -423,20 +410,7 @@ def _define_sequence(name: str, kind: Kind) -> tuple[Callable[..., Any], Callabl
             return _run_padded(name, layers, input, batch_sizes, _states(name, kind, hx), options)
         return run_recurrent(name, layers, input, None, _states(name, kind, hx), options)
 
-    def fake_data(
-        data: Tensor,
-        batch_sizes: Tensor,
-        hx: Any,
-        weights: Sequence[Tensor],
-        weight_scales: Sequence[Tensor],
-        weight_zero_points: Sequence[Tensor],
-        biases: Sequence[Tensor],
-        num_layers: int,
-        dropout: float,
-        train: bool,
-        bidirectional: bool,
-        reduce_range: bool = False,
-    ) -> tuple[Tensor, ...]:
+    def fake_data(data: Tensor, hx: Any, weights: Sequence[Tensor], bidirectional: bool) -> tuple[Tensor, ...]:
         units = weights[1].shape[1] * (2 if bidirectional else 1)
         return (data.new_empty((data.shape[0], units)), *_fake_states(kind, hx))
 
@@ -483,7 +457,7 @@ def _define_cell(name: str, kind: Kind) -> Callable[..., Any]:
         else {"hx": "Tensor", "return": "Tensor"}
     )
 
-    def fake(input: Tensor, hx: Any, *rest: Any) -> Any:
+    def fake(hx: Any) -> Any:
         states = _fake_states(kind, hx)
         return tuple(states) if kind.has_cell_state else states[0]
 

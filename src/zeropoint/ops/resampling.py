@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ def _nearest_layout(q: Tensor, output_size: Sizes) -> Layout:
     return layout(f"upsample_nearest{spatial}d", q, spatial)
 
 
-def _fake_nearest(q: Tensor, output_size: Sizes, scales: Sequence[float], exact: bool) -> Tensor:
+def _fake_nearest(q: Tensor, output_size: Sizes) -> Tensor:
     return _nearest_layout(q, output_size).empty(output_size)
 
 
@@ -74,16 +74,7 @@ def _placed(q: Tensor, output_size: Sizes) -> Layout:
     return layout("upsample_bilinear2d", q, 2)
 
 
-def _fake_bilinear(
-    q: Tensor,
-    output_size: Sizes,
-    align_corners: bool,
-    scale_height: float | None,
-    scale_width: float | None,
-    zero_point: int,
-    qmin: int,
-    qmax: int,
-) -> Tensor:
+def _fake_bilinear(q: Tensor, output_size: Sizes) -> Tensor:
     return _placed(q, output_size).empty(output_size)
 
 
@@ -161,7 +152,7 @@ def _formula(
     return rounded.clamp(qmin, qmax).to(q.dtype)
 
 
-def _refuse_interpolate(q: Tensor, *arguments: Any) -> NoReturn:
+def _refuse_interpolate(q: Tensor) -> NoReturn:
     raise TypeError(
         f"zeropoint::interpolate takes a quantized tensor (zeropoint.QTensor), got a {q.dtype} tensor of shape"
         f" {tuple(q.shape)}: use torch.nn.functional.interpolate"

@@ -44,7 +44,7 @@ def batch_sizes(lengths: Tensor, steps: Size) -> Tensor:
     return (lengths > torch.arange(steps, device=lengths.device)[:, None]).sum(1)
 
 
-def _fake_mask(batch_sizes: Tensor, batch: Size, whole: bool) -> Tensor:
+def _fake_mask(batch_sizes: Tensor, batch: Size) -> Tensor:
     return batch_sizes.new_empty((batch_sizes.shape[0], batch), dtype=torch.bool)
 
 

@@ -50,7 +50,7 @@ def stored_pixel_shuffle(q: Tensor, factor: int) -> Tensor:
     return y
 
 
-def _fake_channel_shuffle(q: Tensor, groups: int) -> Tensor:
+def _fake_channel_shuffle(q: Tensor) -> Tensor:
     return torch.empty_like(q)
 
 
@@ -73,7 +73,7 @@ def stored_channel_shuffle(q: Tensor, groups: int) -> Tensor:
     return y
 
 
-def _fake_top(input: Tensor, k: Size, dim: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
+def _fake_top(input: Tensor, k: Size, dim: int) -> tuple[Tensor, Tensor]:
     shape = list(input.shape)
     if shape:
         shape[dim] = k

@@ -24,7 +24,7 @@ def read_state(state: Tensor) -> Tensor:
     return state.detach().clone()
 
 
-def _fake_update(state: Tensor, next: Tensor, initial: Tensor) -> None:
+def _fake_update() -> None:
     return None
 
 

@@ -221,14 +221,7 @@ def _fake_weight_only(op: str, input: Tensor, weight: Tensor) -> Tensor:
     return input.new_empty((*input.shape[:-1], weight.shape[0]))
 
 
-def _fake_8bit(
-    input: Tensor,
-    weight: Tensor,
-    scale: Tensor,
-    zero_point: Tensor | None = None,
-    bias: Tensor | None = None,
-    group_size: int = 0,
-) -> Tensor:
+def _fake_8bit(input: Tensor, weight: Tensor) -> Tensor:
     return _fake_weight_only("weight_only_linear", input, weight)
 
 
@@ -274,14 +267,7 @@ def weight_only_linear(
     return run_weight_only(op, input, layer)
 
 
-def _fake_4bit(
-    input: Tensor,
-    weight: Tensor,
-    scale: Tensor,
-    zero_point: Tensor | None,
-    bias: Tensor | None,
-    group_size: int,
-) -> Tensor:
+def _fake_4bit(input: Tensor, weight: Tensor) -> Tensor:
     return _fake_weight_only("weight_only_linear_4bit", input, weight)
 
 

@@ -6,7 +6,7 @@ microseconds, hold a packed weight instead (`zeropoint.qfunctions.packed`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from zeropoint import qfunctions
 from zeropoint.numerics.dtypes import quantized_dtype, quint8
 from zeropoint.ops import layers, rounding
-from zeropoint.ops.library import INTEGERS
+from zeropoint.ops.library import INTEGERS, named
 from zeropoint.qfunctions import elementwise, packed
 from zeropoint.qfunctions.operands import require_quantized
 from zeropoint.tensor.qtensor import QTensor
@@ -157,38 +157,30 @@ def _conv(
     return packed.run_conv(input, geometry, weight._data, layer, scale, zero_point)
 
 
-def conv1d(
-    input: QTensor,
-    weight: QTensor,
-    bias: Tensor | None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    groups: int = 1,
-    padding_mode: str = "zeros",
-    scale: float = 1.0,
-    zero_point: int = 0,
-    dtype: Any = quint8,
-) -> QTensor:
-    """A one-dimensional convolution, ``(N, C, L)``; see `conv2d`."""
-    return _conv(
-        "conv1d", 1, input, weight, bias, stride, padding, dilation, groups, padding_mode, scale, zero_point, dtype
-    )
+def _convolution(dims: int) -> Callable[..., QTensor]:
+    def conv(
+        input: QTensor,
+        weight: QTensor,
+        bias: Tensor | None,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        padding_mode: str = "zeros",
+        scale: float = 1.0,
+        zero_point: int = 0,
+        dtype: Any = quint8,
+    ) -> QTensor:
+        more = (stride, padding, dilation, groups, padding_mode, scale, zero_point, dtype)
+        return _conv(f"conv{dims}d", dims, input, weight, bias, *more)
+
+    return conv
 
 
-def conv2d(
-    input: QTensor,
-    weight: QTensor,
-    bias: Tensor | None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    groups: int = 1,
-    padding_mode: str = "zeros",
-    scale: float = 1.0,
-    zero_point: int = 0,
-    dtype: Any = quint8,
-) -> QTensor:
+conv1d = named("conv1d", _convolution(1), "A one-dimensional convolution, ``(N, C, L)``; see `conv2d`.")
+conv2d = named(
+    "conv2d",
+    _convolution(2),
     """A two-dimensional convolution, quantized with `scale` and `zero_point`.
 
     Args:
@@ -206,32 +198,12 @@ def conv2d(
         >>> w = zeropoint.quantize_per_tensor(torch.ones(1, 1, 3, 3), 0.5, 0, zeropoint.qint8)
         >>> conv2d(x, w, None, scale=0.5).dequantize()
         tensor([[[[9.]]]])
-    """
-    return _conv(
-        "conv2d", 2, input, weight, bias, stride, padding, dilation, groups, padding_mode, scale, zero_point, dtype
-    )
+    """,
+)
+conv3d = named("conv3d", _convolution(3), "A three-dimensional convolution, ``(N, C, D, H, W)``; see `conv2d`.")
 
 
-def conv3d(
-    input: QTensor,
-    weight: QTensor,
-    bias: Tensor | None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    groups: int = 1,
-    padding_mode: str = "zeros",
-    scale: float = 1.0,
-    zero_point: int = 0,
-    dtype: Any = quint8,
-) -> QTensor:
-    """A three-dimensional convolution, ``(N, C, D, H, W)``; see `conv2d`."""
-    return _conv(
-        "conv3d", 3, input, weight, bias, stride, padding, dilation, groups, padding_mode, scale, zero_point, dtype
-    )
-
-
-def _conv_transpose(dims: int) -> Any:
+def _conv_transpose(dims: int) -> Callable[..., QTensor]:
     def conv_transpose(
         input: QTensor,
         weight: QTensor,
@@ -247,12 +219,11 @@ def _conv_transpose(dims: int) -> Any:
         more = (stride, padding, dilation, groups, "zeros", scale, zero_point, None, output_padding)
         return _conv(f"conv_transpose{dims}d", dims, input, weight, bias, *more)
 
-    conv_transpose.__name__ = conv_transpose.__qualname__ = f"conv_transpose{dims}d"
-    conv_transpose.__doc__ = (
+    what = (
         f"A transposed convolution of {dims} dimension{'s' if dims > 1 else ''}, grouped and per channel, too."
         "\n\n    Args:\n        weight: ``(in, out / groups, ...)``, per tensor or along axis 1."
     )
-    return conv_transpose
+    return named(f"conv_transpose{dims}d", conv_transpose, what)
 
 
 conv_transpose1d = _conv_transpose(1)
