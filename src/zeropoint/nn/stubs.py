@@ -7,7 +7,17 @@ from typing import Any
 from torch import Tensor, nn
 
 
-class QuantStub(nn.Module):
+class _Stub(nn.Module):
+    def __init__(self, qconfig: Any = None) -> None:
+        super().__init__()
+        if qconfig is not None:
+            self.qconfig = qconfig
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class QuantStub(_Stub):
     """Passes floats through; an observer after it learns their range, and `convert` makes it a `Quantize`.
 
     Example:
@@ -15,30 +25,14 @@ class QuantStub(nn.Module):
         1.0
     """
 
-    def __init__(self, qconfig: Any = None) -> None:
-        super().__init__()
-        if qconfig is not None:
-            self.qconfig = qconfig
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x
-
-
-class DeQuantStub(nn.Module):
+class DeQuantStub(_Stub):
     """Passes floats through; `convert` makes it a `DeQuantize`.
 
     Example:
         >>> DeQuantStub()(1.0)
         1.0
     """
-
-    def __init__(self, qconfig: Any = None) -> None:
-        super().__init__()
-        if qconfig is not None:
-            self.qconfig = qconfig
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x
 
 
 class QuantWrapper(nn.Module):

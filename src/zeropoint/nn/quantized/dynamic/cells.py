@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from zeropoint import _native
 from zeropoint.nn.quantized.dynamic.recurrent_weights import (
     Matrix,
+    NamedWeights,
+    PackedOnce,
     blank_weight,
     observed_weight,
     replace_weight,
@@ -26,7 +28,7 @@ from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.recording import is_recorded
 
 
-class RNNCellBase(nn.Module):
+class RNNCellBase(NamedWeights, PackedOnce):
     """What the cells share; see `LSTMCell`."""
 
     _version = 1
@@ -36,7 +38,6 @@ class RNNCellBase(nn.Module):
     __jit_unused_properties__ = ("_packed_weight_ih", "_packed_weight_hh", "bias_ih", "bias_hh")
 
     if TYPE_CHECKING:  # torch.jit.script would read annotations
-        _made: Any  # what is packed for this CPU: (instruction set, native layer)
         _ih: Matrix
         _hh: Matrix
         nonlinearity: str
@@ -94,15 +95,6 @@ class RNNCellBase(nn.Module):
                 biases.append(bias)
         return weights, scales, zero_points, biases, rounding.takes_7_bits(True, self._ih._rounding)
 
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        super()._apply(fn, recurse)
-        self._made = None
-        return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is packed for this CPU."""
-        return {**self.__dict__, "_made": None}
-
     # --------------------------------------------------------------------------------------------------- weights
 
     @property
@@ -125,24 +117,12 @@ class RNNCellBase(nn.Module):
         """The bias that is added to the product with the hidden state."""
         return self._hh._bias
 
-    def _weight_bias(self) -> dict[str, dict[str, Any]]:
-        stored = {"ih": self._ih._stored(), "hh": self._hh._stored()}
-        return {
-            "weight": {f"weight_{name}": w for name, (w, _) in stored.items()},
-            "bias": {f"bias_{name}": b for name, (_, b) in stored.items()} if self.bias else {},
-        }
-
-    def get_weight(self) -> dict[str, Any]:
-        """Copies of the weights, by the names that torch.nn has for them."""
-        return self._weight_bias()["weight"]
-
-    def get_bias(self) -> dict[str, Any]:
-        """Copies of the biases, by the names that torch.nn has for them."""
-        return self._weight_bias()["bias"]
+    def _matrices(self) -> dict[str, Matrix]:
+        return {"ih": self._ih, "hh": self._hh}
 
     def set_weight_bias(self, weight_bias_dict: dict[str, Any]) -> None:
         """Keep copies of `weight_ih`, `weight_hh`, and, of a cell with biases, `bias_ih` and `bias_hh`."""
-        for name, matrix in (("ih", self._ih), ("hh", self._hh)):
+        for name, matrix in self._matrices().items():
             bias = weight_bias_dict.get(f"bias_{name}") if self.bias else None
             replace_weight(self, f"weight_{name}", matrix, weight_bias_dict[f"weight_{name}"], bias, self.weight_dtype)
         self._made = None

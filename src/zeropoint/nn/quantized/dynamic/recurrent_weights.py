@@ -99,11 +99,49 @@ def unpacked(stored: Any) -> tuple[Tensor, Tensor | None]:
     return as_qtensor(weight), bias
 
 
-class PackedParameter(nn.Module):
-    """The two weights of one direction of a layer. In a state_dict it is one entry, `param`, as in torch.ao."""
+class PackedOnce(nn.Module):
+    """A module with something packed for this CPU, which does not outlive a move or a copy."""
 
     if TYPE_CHECKING:  # torch.jit.script would read annotations
-        _made: Any  # what is packed for this CPU: (instruction set, native layer)
+        _made: Any  # (instruction set, native layer)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        super()._apply(fn, recurse)
+        self._made = None
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": None}
+
+
+class NamedWeights(nn.Module):
+    """A module with several weights, which have the names that torch.nn has for them."""
+
+    if TYPE_CHECKING:
+        bias: bool
+
+    def _matrices(self) -> dict[str, Matrix]:
+        """The weights and biases by the ends of their names."""
+        raise NotImplementedError
+
+    def _weight_bias(self) -> dict[str, dict[str, Any]]:
+        stored = {name: m._stored() for name, m in self._matrices().items()}
+        return {
+            "weight": {f"weight_{name}": w for name, (w, _) in stored.items()},
+            "bias": {f"bias_{name}": b for name, (_, b) in stored.items()} if self.bias else {},
+        }
+
+    def get_weight(self) -> dict[str, Any]:
+        """Copies of the weights, by the names that torch.nn has for them."""
+        return self._weight_bias()["weight"]
+
+    def get_bias(self) -> dict[str, Any]:
+        """Copies of the biases, by the names that torch.nn has for them."""
+        return self._weight_bias()["bias"]
+
+
+class PackedParameter(PackedOnce):
+    """The two weights of one direction of a layer. In a state_dict it is one entry, `param`, as in torch.ao."""
 
     __jit_unused_properties__ = ("param",)
 
@@ -128,15 +166,6 @@ class PackedParameter(nn.Module):
             made = ops.make_recurrent_layer(op, kind, self.ih.matrix(), self.hh.matrix(), reduce_range)
             self._made = isa, made
         return self._made[1]
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        super()._apply(fn, recurse)
-        self._made = None
-        return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is packed for this CPU."""
-        return {**self.__dict__, "_made": None}
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from zeropoint.nn.quantized.dynamic.recurrent_weights import (
+    NamedWeights,
     PackedParameter,
     blank_weight,
     observed_weight,
@@ -27,7 +28,7 @@ from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.recording import is_recorded
 
 
-class RNNBase(nn.Module):
+class RNNBase(NamedWeights):
     """What LSTM and GRU share; see `LSTM`."""
 
     _version = 2
@@ -141,21 +142,6 @@ class RNNBase(nn.Module):
     def _matrices(self) -> dict[str, Any]:
         found: Any = [m for cell in self._all_weight_values for m in (cell.ih, cell.hh)]
         return dict(zip(self._names(), found))
-
-    def _weight_bias(self) -> dict[str, dict[str, Any]]:
-        stored = {name: m._stored() for name, m in self._matrices().items()}
-        return {
-            "weight": {f"weight_{name}": w for name, (w, _) in stored.items()},
-            "bias": {f"bias_{name}": b for name, (_, b) in stored.items()} if self.bias else {},
-        }
-
-    def get_weight(self) -> dict[str, Any]:
-        """Copies of the weights, by the names that torch.nn has for them."""
-        return self._weight_bias()["weight"]
-
-    def get_bias(self) -> dict[str, Any]:
-        """Copies of the biases, by the names that torch.nn has for them."""
-        return self._weight_bias()["bias"]
 
     def set_weight_bias(self, weight_bias_dict: dict[str, Any]) -> None:
         """Keep copies of these weights and biases; the names are those of `get_weight` and `get_bias`."""
