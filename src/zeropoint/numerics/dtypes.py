@@ -6,8 +6,7 @@ import functools
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from zeropoint.described import described
-from zeropoint.numerics.named_constant import Named
+from zeropoint.numerics.named_constant import Named, constant_of
 
 if TYPE_CHECKING:
     import torch
@@ -78,9 +77,4 @@ def quantized_dtype(dtype: Any) -> QuantizedDtype:
         >>> quantized_dtype("qint8")
         zeropoint.qint8
     """
-    if isinstance(dtype, QuantizedDtype):
-        return dtype
-    found = DTYPES.get(str(dtype).removeprefix("torch."))
-    if found is None:
-        raise TypeError(f"dtype must be one of {', '.join(DTYPES)}, got {described(dtype)}")
-    return found
+    return constant_of("dtype", dtype, QuantizedDtype, DTYPES)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
 
 from zeropoint.context import CONTEXT
+from zeropoint.described import described
 
 
 @functools.cache
@@ -68,3 +70,20 @@ class Named:
     def _is_torchs(self) -> bool:
         """Whether it is a name of torch's, which has none of its own: pickle writes that name then."""
         return "__module__" in vars(self)
+
+
+Constant = TypeVar("Constant", bound=Named)
+
+
+def constant_of(word: str, given: Any, kind: type[Constant], known: Mapping[str, Constant]) -> Constant:
+    """The constant that `given` means: itself, or the one that has its name, or the name of torch's object.
+
+    Raises:
+        TypeError: if there is none; `word` names the argument.
+    """
+    if isinstance(given, kind):
+        return given
+    found = known.get(str(given).removeprefix("torch."))
+    if found is None:
+        raise TypeError(f"{word} must be one of {', '.join(known)}, got {described(given)}")
+    return found

@@ -5,8 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from zeropoint.described import described
-from zeropoint.numerics.named_constant import Named
+from zeropoint.numerics.named_constant import Named, constant_of
 
 
 class QScheme(Named):
@@ -63,9 +62,4 @@ def qscheme(scheme: Any) -> QScheme:
         >>> qscheme("per_tensor_affine")
         zeropoint.per_tensor_affine
     """
-    if isinstance(scheme, QScheme):
-        return scheme
-    found = SCHEMES.get(str(scheme).removeprefix("torch."))
-    if found is None:
-        raise TypeError(f"scheme must be one of {', '.join(SCHEMES)}, got {described(scheme)}")
-    return found
+    return constant_of("scheme", scheme, QScheme, SCHEMES)
