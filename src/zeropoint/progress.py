@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 T = TypeVar("T")
 
@@ -16,30 +19,20 @@ def shown(steps: Iterable[T], title: str, progress: bool, total: int | None = No
         >>> list(shown([1, 2], "counting", progress=False))
         [1, 2]
     """
-    if progress:
-        try:
-            from rich.console import Console
-            from rich.progress import track
-        except ImportError:
-            pass
-        else:
-            console = Console(stderr=True)
-            hidden = not console.is_terminal
-            yield from track(steps, title, total=total, console=console, disable=hidden, transient=True)
-            return
-    yield from steps
+    console = _terminal(progress)
+    if console is None:
+        yield from steps
+    else:
+        from rich.progress import track
+
+        yield from track(steps, title, total=total, console=console, transient=True)
 
 
 def said(text: str, progress: bool) -> None:
     """A line about what has been done; shown as `shown` is."""
-    if progress:
-        try:
-            from rich.console import Console
-        except ImportError:
-            return
-        console = Console(stderr=True)
-        if console.is_terminal:
-            console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
+    console = _terminal(progress)
+    if console is not None:
+        console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 @contextlib.contextmanager
@@ -51,15 +44,18 @@ def during(title: str, progress: bool) -> Iterator[None]:
         ...     print(sum(range(3)))
         3
     """
-    if progress:
-        try:
-            from rich.console import Console
-        except ImportError:
-            pass
-        else:
-            console = Console(stderr=True)
-            if console.is_terminal:
-                with console.status(title):
-                    yield
-                return
-    yield
+    console = _terminal(progress)
+    with contextlib.nullcontext() if console is None else console.status(title):
+        yield
+
+
+def _terminal(progress: bool) -> Console | None:
+    """Standard error, if it is a terminal, rich is installed, and progress is wanted."""
+    if not progress:
+        return None
+    try:
+        from rich.console import Console
+    except ImportError:
+        return None
+    console = Console(stderr=True)
+    return console if console.is_terminal else None
