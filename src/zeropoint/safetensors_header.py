@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import struct
-from typing import Any, BinaryIO
+from collections.abc import Callable
+from typing import Any, BinaryIO, TypeVar
 
 from zeropoint.regular_file import Path, open_regular, require_regular
+
+T = TypeVar("T")
 
 _LENGTH_BYTES, _MOST_HEADER_BYTES = 8, 100_000_000  # as in safetensors
 
@@ -74,3 +77,18 @@ def _end(entry: Any) -> int:
 
 def _damaged(path: Path, why: str) -> ValueError:
     return ValueError(f"{os.fspath(path)} is not a whole safetensors file: {why}")
+
+
+def read_entry(path: Path, entry: str, made: Callable[[Any], T], what: str, maker: str) -> T:
+    """What `made` makes of an entry of a file's metadata, which is JSON.
+
+    Raises:
+        ValueError: if the file is no `what`, which `maker` creates; or if the entry is damaged.
+    """
+    text = read_header(path).get("__metadata__", {}).get(entry)
+    if text is None:
+        raise ValueError(f"{path} is no {what}: create one with {maker}")
+    try:
+        return made(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: what it says about its {what} is not right") from error

@@ -12,7 +12,7 @@ import numpy as np
 from zeropoint.described import described
 from zeropoint.regular_file import Path
 from zeropoint.runtime import Program, load as load_program
-from zeropoint.safetensors_header import read_header
+from zeropoint.safetensors_header import read_entry
 from zeropoint.tokenizer_json import tokenizer_of
 
 ENTRY = "zeropoint.sentence_encoder"  # of the metadata of a program file
@@ -65,16 +65,8 @@ class About:
             OSError: if it cannot be read.
             ValueError: if it is no program of a sentence encoder.
         """
-        text = read_header(path).get("__metadata__", {}).get(ENTRY)
-        if text is None:
-            raise ValueError(
-                f"{path} is no sentence encoder: create one with"
-                " zeropoint.integrations.sentence_transformers.compile_encoder"
-            )
-        try:
-            return cls(**json.loads(text))
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise ValueError(f"{path} is damaged: what it says about its encoder is not right") from error
+        maker = "zeropoint.integrations.sentence_transformers.compile_encoder"
+        return read_entry(path, ENTRY, lambda facts: cls(**facts), "sentence encoder", maker)
 
 
 def load(path: Path, *, memory_limit: int | None = None) -> SentenceEncoder:

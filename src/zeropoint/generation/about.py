@@ -8,7 +8,7 @@ from typing import Any
 
 from zeropoint.generation.chat_format import ChatFormat
 from zeropoint.regular_file import Path
-from zeropoint.safetensors_header import read_header
+from zeropoint.safetensors_header import read_entry
 
 ENTRY = "zeropoint.generation"
 
@@ -48,16 +48,8 @@ class About:
             OSError: if it cannot be read.
             ValueError: if it is no program of a decoder.
         """
-        text = read_header(path).get("__metadata__", {}).get(ENTRY)
-        if text is None:
-            raise ValueError(
-                f"{path} is no language model: create one with `zeropoint quantize` from a GGUF file or a folder, or"
-                " with zeropoint.generation.compile_decoder"
-            )
-        try:
-            return cls._of(json.loads(text))
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ValueError(f"{path} is damaged: what it says about its language model is not right") from error
+        maker = "`zeropoint quantize` from a GGUF file or a folder, or with zeropoint.generation.compile_decoder"
+        return read_entry(path, ENTRY, cls._of, "language model", maker)
 
     @classmethod
     def _of(cls, facts: Any) -> About:
