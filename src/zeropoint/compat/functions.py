@@ -16,7 +16,9 @@ from zeropoint.tensor.create import empty
 from zeropoint.tensor.qtensor import QTensor
 
 
-def _reading(name: str) -> Any:
+def reading(name: str) -> Any:
+    """A function that calls method `name` of its argument."""
+
     def read(input: Tensor) -> Any:
         return getattr(input, name)()
 
@@ -25,12 +27,12 @@ def _reading(name: str) -> Any:
     return read
 
 
-int_repr = _reading("int_repr")
-q_scale = _reading("q_scale")
-q_zero_point = _reading("q_zero_point")
-q_per_channel_axis = _reading("q_per_channel_axis")
-q_per_channel_scales = _reading("q_per_channel_scales")
-q_per_channel_zero_points = _reading("q_per_channel_zero_points")
+int_repr = reading("int_repr")
+q_scale = reading("q_scale")
+q_zero_point = reading("q_zero_point")
+q_per_channel_axis = reading("q_per_channel_axis")
+q_per_channel_scales = reading("q_per_channel_scales")
+q_per_channel_zero_points = reading("q_per_channel_zero_points")
 
 
 def empty_quantized(

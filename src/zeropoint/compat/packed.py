@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zeropoint.compat.functions import reading
 from zeropoint.numerics.dtypes import qint8, quint8
 from zeropoint.observers.minmax import MinMaxObserver
 from zeropoint.qfunctions import packed
@@ -20,19 +21,9 @@ from zeropoint.qfunctions.recurrent import CellParams, make_quantized_cell_param
 from zeropoint.tensor.create import quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor
 
-
-def _reading(name: str) -> Any:
-    def read(packed_weights: Any) -> Any:
-        return getattr(packed_weights, name)()
-
-    read.__name__ = read.__qualname__ = name
-    read.__doc__ = f"``packed_weights.{name}()``."
-    return read
-
-
-unpack = _reading("unpack")
-stride, padding, output_padding = _reading("stride"), _reading("padding"), _reading("output_padding")
-dilation, groups = _reading("dilation"), _reading("groups")
+unpack = reading("unpack")
+stride, padding, output_padding = reading("stride"), reading("padding"), reading("output_padding")
+dilation, groups = reading("dilation"), reading("groups")
 
 
 def transpose(packed_weights: Any) -> int:

@@ -7,19 +7,6 @@ from typing import Any
 from torch import fx
 
 
-def producers(node: fx.Node) -> list[fx.Node] | None:
-    """The nodes that a value is computed from, itself included; None if one of them is an input."""
-    found, pending = [], [node]
-    while pending:
-        current = pending.pop()
-        if current.op == "placeholder":
-            return None
-        if current not in found:
-            found.append(current)
-            pending += current.all_input_nodes
-    return found
-
-
 def compute(model: fx.GraphModule, node: fx.Node) -> Any:
     """The value of a node that depends on no input; its modules are called."""
     if node.op == "get_attr":

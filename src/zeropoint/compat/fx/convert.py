@@ -13,7 +13,7 @@ from torch import fx, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from zeropoint.compat.fx.backend_config import BackendConfig
-from zeropoint.compat.fx.constants import compute, producers
+from zeropoint.compat.fx.constants import compute
 from zeropoint.compat.fx.custom_config import ConvertCustomConfig, classes_of, swapped_class
 from zeropoint.compat.fx.custom_recurrent import is_custom_lstm
 from zeropoint.compat.fx.equalization.convert import equalize
@@ -34,6 +34,7 @@ from zeropoint.compat.fx.support import weight_is_supported
 from zeropoint.compat.fx.targets import DYNAMIC, PER_CHANNEL, PER_TENSOR, TARGETS, dtype_argument
 from zeropoint.context import CONTEXT
 from zeropoint.eager.convert import remove_observers
+from zeropoint.graph.passes.nodes import producers
 from zeropoint.nn import quantizable
 from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized.reference.weight import get_qparam_dict

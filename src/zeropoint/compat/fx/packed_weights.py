@@ -6,10 +6,11 @@ from typing import Any
 
 from torch import fx, nn
 
-from zeropoint.compat.fx.constants import compute, producers
+from zeropoint.compat.fx.constants import compute
 from zeropoint.compat.fx.modules import free_name
 from zeropoint.compat.fx.qconfigs import Scopes
 from zeropoint.compat.fx.scriptable import ConvertedGraph
+from zeropoint.graph.passes.nodes import producers
 
 ORIGINAL_WEIGHTS_LOOKUP = "original_weights_lookup"
 _PACKED = "_packed_weight_"

@@ -10,7 +10,7 @@ from torch import Tensor, fx
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.compositions import COMPOSITIONS, FIXING, WITH_WEIGHTS
 from zeropoint.graph.passes.insert_traced import take_apart
-from zeropoint.graph.passes.nodes import has_value
+from zeropoint.graph.passes.nodes import has_value, producers
 from zeropoint.operators import BY_ATEN, STEPS
 from zeropoint.operators.node import arguments, operator_key, overload_key
 
@@ -74,21 +74,9 @@ def _is_composed(node: fx.Node) -> bool:
         return False
     if name not in WITH_WEIGHTS or arguments(node).get("training"):
         return True
-    return any(map(_depends_on_inputs, node.all_input_nodes[1:]))
+    return any(producers(value) is None for value in node.all_input_nodes[1:])
 
 
 def _is_complex(node: fx.Node) -> bool:
     """Whether it gives complex numbers: compositions are of real ones."""
     return any(isinstance(value, Tensor) and value.is_complex() for value in internals.leaves(node.meta.get("val")))
-
-
-def _depends_on_inputs(node: fx.Node) -> bool:
-    seen, waiting = set(), [node]
-    while waiting:
-        read = waiting.pop()
-        if read.op == "placeholder":
-            return True
-        if read not in seen:
-            seen.add(read)
-            waiting += read.all_input_nodes
-    return False

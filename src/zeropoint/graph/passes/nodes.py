@@ -1,4 +1,4 @@
-"""New nodes of graphs, with the values that they have on the example inputs."""
+"""Nodes of graphs: new ones with the values that they have on the example inputs, and what one depends on."""
 
 from __future__ import annotations
 
@@ -34,3 +34,17 @@ def fixed_size(size: Any) -> int | None:
     if isinstance(size, torch.SymInt):
         return None if internals.is_free(size) else int(size)
     return int(size)
+
+
+def producers(node: fx.Node) -> list[fx.Node] | None:
+    """The nodes that a value is computed from, itself included; None if one of them is an input."""
+    found: dict[fx.Node, None] = {}
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        if current.op == "placeholder":
+            return None
+        if current not in found:
+            found[current] = None
+            pending += current.all_input_nodes
+    return list(found)

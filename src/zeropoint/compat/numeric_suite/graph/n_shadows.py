@@ -16,7 +16,6 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
 from zeropoint.compat.fx.backend_config import BackendConfig
-from zeropoint.compat.fx.constants import producers
 from zeropoint.compat.fx.patterns import Match, by_length, find_matches
 from zeropoint.compat.fx.qconfigs import qconfigs_by_node
 from zeropoint.compat.fx.quantize_fx import convert_fx, prepare_fx
@@ -24,6 +23,7 @@ from zeropoint.compat.fx.tracer import QuantizationTracer
 from zeropoint.compat.numeric_suite.graph.instrument import node_path, target_name
 from zeropoint.compat.numeric_suite.graph.loggers import OutputComparisonLogger, OutputLogger
 from zeropoint.compat.numeric_suite.graph.multi_mapping import QConfigMultiMapping
+from zeropoint.graph.passes.nodes import producers
 from zeropoint.qconfig_mapping import QConfigMapping
 
 WRAPPER, _LOGGER, _BACKEND = "shadow_wrapper", "shadow", "n_shadows_backend_config"
