@@ -106,3 +106,43 @@ def test_the_weights_of_a_layer_that_is_called_twice_stay_those_of_each_call() -
     assert operators == ["linear.default"] * 2
     with torch.no_grad():
         torch.testing.assert_close(graph(x), model(x))
+
+
+class Windows(nn.Module):
+    """What models with windows do to images: padded to whole windows, with a mask that is written in parts."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rest = [(self.size - n % self.size) % self.size for n in x.shape[1:3]]
+        x = torch.nn.functional.pad(self.linear(x), (0, 0, 0, rest[1], 0, rest[0]))
+        mask = x.new_zeros(x.shape[1:3])
+        mask[-2:, :] = 1
+        mask[:, -2:] = x.new_full((2,), 3.0)
+        return x + torch.ones_like(mask)[..., None] + mask[..., None]
+
+
+def test_nothing_is_padded_where_windows_are_whole_and_masks_are_computed_once() -> None:
+    x = torch.randn(1, 6, 6, 4)
+    operators, _ = operators_of(Windows(3), x)
+    assert operators == ["linear.default", "add.Tensor", "add.Tensor"]
+    model = Windows(4).eval()
+    padded, other = operators_of(model, x)
+    assert padded.count("pad.default") + padded.count("constant_pad_nd.default") == 1
+    with torch.no_grad():
+        torch.testing.assert_close(other(x), model(x))
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "replicate"])
+def test_a_pad_of_nothing_gives_its_input(mode: str) -> None:
+    class Padded(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.nn.functional.pad(x, (0, 0, 0, 0), mode)
+
+    x = torch.randn(1, 2, 3, 4)
+    operators, graph = operators_of(Padded(), x)
+    assert operators == []
+    assert torch.equal(graph(x), x)

@@ -195,7 +195,9 @@ private:
             std::memset(y, static_cast<int>(pattern & 255), static_cast<size_t>(n));
             return;
         }
-        for (int64_t i = 0; i < n; ++i) std::memcpy(y + i * element, &pattern, static_cast<size_t>(element));
+        std::memcpy(y, &pattern, static_cast<size_t>(element));
+        for (int64_t done = element, all = n * element; done < all; done *= 2)  // twice as much each time
+            std::memcpy(y + done, y, static_cast<size_t>(std::min(done, all - done)));
     }
 
     std::vector<Integer> pads_;

@@ -413,7 +413,13 @@ def _padding(mode: str) -> Any:
 _POOLED = ("self", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 
+def _unpadded(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """Nothing around a tensor: the tensor, as in models that pad images to whole windows."""
+    return a["self"] if all(isinstance(size, int) and size == 0 for size in a["pad"]) else None
+
+
 DECOMPOSED: dict[str, Any] = {
+    **dict.fromkeys(("pad.default", "constant_pad_nd.default"), _unpadded),
     "_adaptive_avg_pool2d.default": _renamed(aten.adaptive_avg_pool2d.default, "self", "output_size"),
     "_adaptive_avg_pool3d.default": _renamed(aten.adaptive_avg_pool3d.default, "self", "output_size"),
     "max_pool2d_with_indices.default": _first_of(aten.max_pool2d.default, *_POOLED),

@@ -9,6 +9,14 @@ import torch
 from torch import Tensor, fx
 
 from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.passes.nodes import fixed_size
+from zeropoint.operators.node import arguments, aten_name
+
+# Operators that take a tensor for its dtype or sizes alone, and what they fill the result with.
+_FILLED: dict[str, Any] = {
+    "new_zeros.default": 0, "zeros_like.default": 0, "new_ones.default": 1, "ones_like.default": 1,
+    "new_full.default": "fill_value", "full_like.default": "fill_value",
+}  # fmt: skip
 
 
 def fold_constants(graph: fx.GraphModule) -> None:
@@ -24,6 +32,9 @@ def fold_constants(graph: fx.GraphModule) -> None:
                 values[node] = node.target(*args, **kwargs)
             if isinstance(values[node], Tensor):
                 _replace(graph, node, values)
+        elif (filled := _filled(node)) is not None:
+            values[node] = filled
+            _replace(graph, node, values)
     graph.graph.eliminate_dead_code()
     graph.recompile()
 
@@ -35,6 +46,18 @@ def _is_foldable(node: fx.Node) -> bool:
     tags = getattr(node.target, "tags", ())
     is_filled = not str(getattr(node.target, "_schema", "")).startswith(("aten::empty", "aten::new_empty"))
     return is_filled and not node.is_impure() and torch.Tag.nondeterministic_seeded not in tags
+
+
+def _filled(node: fx.Node) -> Tensor | None:
+    """A result that is the same number everywhere, if its sizes are fixed."""
+    value, number = node.meta.get("val"), _FILLED.get(aten_name(node) or "")
+    if number is None or not isinstance(value, Tensor):
+        return None
+    number = arguments(node)[number] if isinstance(number, str) else number
+    sizes = [fixed_size(size) for size in value.shape]
+    if not isinstance(number, (bool, int, float)) or None in sizes:
+        return None
+    return torch.full(sizes, number, dtype=value.dtype)
 
 
 def _replace(graph: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Any]) -> None:
