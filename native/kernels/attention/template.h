@@ -42,11 +42,15 @@ struct ScoreLine {
     void each(const Each& one) const {
         for (int64_t i = 0; i < a.columns; i += V::W) V::store(x + i, one(V::load(x + i)));
     }
-    template <class T, class Each>
+    template <class T>
+    const T* mask_of(const ScoreOperation& o) const {
+        return static_cast<const T*>(o.mask) + a.place(o.heads, head) + row * o.row;
+    }
+    template <class Each>
     void with_mask(const ScoreOperation& o, const Each& one) const {
-        const T* mask = static_cast<const T*>(o.mask) + a.place(o.heads, head) + row * o.row;
+        const uint8_t* mask = mask_of<uint8_t>(o);
         if (o.column == 0) {
-            const T same = *mask;
+            const uint8_t same = *mask;
             for (int64_t i = 0; i < a.columns; ++i) x[i] = one(x[i], same);
         } else {
             for (int64_t i = 0; i < a.columns; ++i) x[i] = one(x[i], mask[i]);
@@ -59,11 +63,18 @@ struct ScoreLine {
             case ScoreOperationKind::multiply: return each([&](F v) { return V::mul(v, number); });
             case ScoreOperationKind::divide: return each([&](F v) { return V::div(v, number); });
             case ScoreOperationKind::add: return each([&](F v) { return V::add(v, number); });
-            case ScoreOperationKind::add_mask: return with_mask<float>(o, [](float v, float mask) { return v + mask; });
+            case ScoreOperationKind::add_mask: {
+                if (o.column == 0) return each([m = V::set(*mask_of<float>(o))](F v) { return V::add(v, m); });
+                const float* mask = mask_of<float>(o);
+                int64_t i = 0;
+                for (; i + V::W <= a.columns; i += V::W) V::store(x + i, V::add(V::load(x + i), V::load(mask + i)));
+                for (; i < a.columns; ++i) x[i] = x[i] + mask[i];
+                return;
+            }
             case ScoreOperationKind::keep:
-                return with_mask<uint8_t>(o, [n](float v, uint8_t mask) { return mask != 0 ? v : n; });
+                return with_mask(o, [n](float v, uint8_t mask) { return mask != 0 ? v : n; });
             case ScoreOperationKind::replace:
-                return with_mask<uint8_t>(o, [n](float v, uint8_t mask) { return mask != 0 ? n : v; });
+                return with_mask(o, [n](float v, uint8_t mask) { return mask != 0 ? n : v; });
         }
     }
     // From scores to what is taken to a power: answers the largest.
@@ -81,12 +92,15 @@ struct ScoreLine {
             return V::reduce_max(most);
         }
         if (last >= 0) apply(a.operations[last]);
-        return FloatSoftmaxRow<V>{x, x, a.columns}.largest();
+        for (int64_t i = a.columns; i < whole(); ++i) x[i] = FloatSoftmaxRow<V>::kLeast;
+        return FloatSoftmaxRow<V>{x, x, whole()}.largest();
     }
     // From powers to exponentials: answers what they are multiplied with.
     float exponentials(float largest) const {
-        return FloatSoftmaxRow<V>{x, x, a.columns}.exponentials_of_row(largest, a.safe);
+        return FloatSoftmaxRow<V>{x, x, whole()}.exponentials_of_row(largest, a.safe);
     }
+    // Columns and what fills them up: it has no share.
+    int64_t whole() const { return round_up(a.columns, FloatSoftmaxArgs::kLanes); }
     // From exponentials to the bytes of shares; `to` has room for whole blocks.
     template <class T>
     void shares(float multiplier, T* to) const {

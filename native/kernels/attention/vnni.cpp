@@ -56,6 +56,11 @@ __m512i beginning(__m512i sums, int64_t depth, int32_t x_zero_point, int32_t w_z
     return _mm512_mullo_epi32(rest, _mm512_set1_epi32(x_zero_point));
 }
 
+// The first lanes of a vector, if so many columns are left.
+inline __mmask16 lanes_before(int64_t left) {
+    return left < kLanes ? static_cast<__mmask16>((1u << (left > 0 ? left : 0)) - 1) : static_cast<__mmask16>(0xFFFF);
+}
+
 // The rows of m are the columns.
 void pack_rows(const uint8_t* x, const AttentionMatrix& m, int64_t depth, int32_t x_zero_point, int32_t zero_point,
                const Panels& to) {
@@ -88,8 +93,7 @@ void pack_columns(const uint8_t* x, const AttentionMatrix& m, int64_t depth, int
     const __m512i ones = _mm512_set1_epi8(1);
     for (int64_t n = 0; n < to.columns; n += kLanes) {
         const int64_t left = to.columns - n;
-        const __mmask16 there =
-            left < kLanes ? static_cast<__mmask16>((1u << left) - 1) : static_cast<__mmask16>(0xFFFF);
+        const __mmask16 there = lanes_before(left);
         const __m128i flipped = _mm_maskz_mov_epi8(there, flip);
         int8_t* panel = to.data + n / kLanes * to.size();
         __m512i sums = _mm512_setzero_si512();
@@ -237,15 +241,17 @@ public:
         const Score score(a_);
         __m512* const largest = most;
         const __m512 number = _mm512_set1_ps(a_.operation_count > 0 ? a_.operations[0].number : 1.0f);
+        const int64_t columns = a_.columns;
         multiply(q_, kRows, k_, [=](int64_t i, int64_t n, const auto& sums) __attribute__((always_inline)) {
             __m512 m = largest[i];
             float* at = x + i * stride + n;
 #pragma GCC unroll 4
             for (const Sums& sum : sums) {
                 const __m512 v = _mm512_mul_ps(score(sum), number);
-                m = _mm512_max_ps(v, m);
+                m = _mm512_mask_max_ps(m, lanes_before(columns - n), v, m);
                 _mm512_store_ps(at, v);
                 at += kLanes;
+                n += kLanes;
             }
             largest[i] = m;
         });
@@ -272,10 +278,7 @@ public:
                 const __m512 v =
                     Avx512::max(Avx512::min(_mm512_mul_ps(_mm512_cvtepi32_ps((__m512i)sum), multiplier), high), low);
                 const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_add_epi32(_mm512_cvtps_epi32(v), zero_point));
-                const int64_t left = width - e;
-                const __mmask16 there =
-                    left < kLanes ? static_cast<__mmask16>((1u << left) - 1) : static_cast<__mmask16>(0xFFFF);
-                _mm_mask_storeu_epi8(y + i * y_row + e, there, bytes);
+                _mm_mask_storeu_epi8(y + i * y_row + e, lanes_before(width - e), bytes);
                 e += kLanes;
             }
         });
@@ -301,11 +304,11 @@ private:
         }
     };
 
-    // Whole vectors of scores, with a number at most; and all that is computed of them is finite, and powers are those
+    // Scores with a number at most; and all that is computed of them is finite, and powers are those
     // of exp_inside: neither scores nor shares need their bounds then.
     static bool is_plain(const AttentionArgs& a) {
         constexpr float kMostSteps = 1 << 20, kMostPower = 80;
-        if (a.columns % kLanes != 0 || a.operation_count > 1 || !(a.share_inverse < kMostSteps)) return false;
+        if (a.operation_count > 1 || !(a.share_inverse < kMostSteps)) return false;
         if (a.operation_count == 1 && a.operations[0].kind != ScoreOperationKind::multiply) return false;
         const float number = a.operation_count == 1 ? a.operations[0].number : 1.0f;
         return 255.0f * a.score_scale * std::fabs(number) < kMostPower;
@@ -331,10 +334,12 @@ private:
             sum[i] = _mm512_setzero_ps();
         }
         for (int64_t n = 0; n < columns; n += kLanes) {
+            const __mmask16 there = lanes_before(columns - n);
 #pragma GCC unroll 4
             for (int i = 0; i < kRows; ++i) {
                 float* const at = x + i * stride + n;
-                const __m512 e = Activations<Avx512>::exp_inside(_mm512_sub_ps(_mm512_load_ps(at), most[i]));
+                const __m512 power = _mm512_maskz_sub_ps(there, _mm512_load_ps(at), most[i]);
+                const __m512 e = _mm512_maskz_mov_ps(there, Activations<Avx512>::exp_inside(power));
                 _mm512_store_ps(at, e);
                 sum[i] = _mm512_add_ps(sum[i], e);
             }
