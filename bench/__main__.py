@@ -44,7 +44,7 @@ SUITES = (
     "scaling",
     "script",
 )
-ON_REQUEST = ("pretrained", "onnx_files")  # needs packages with weights (`make bench-pretrained`); takes minutes
+ON_REQUEST = ("architectures", "pretrained", "onnx_files")  # need packages (`make bench-architectures`, `-pretrained`)
 
 
 def main() -> None:
@@ -90,6 +90,7 @@ def main() -> None:
     alike: set[str] = set()
     for name in arguments.suite or SUITES:
         print(f"\n{name}", flush=True)
+        before = len(results)
         for row in importlib.import_module(f"bench.{name}").rows():
             if not any(part in row.name for part in arguments.only.split("|")):
                 continue
@@ -106,6 +107,8 @@ def main() -> None:
             print(report.line(results[-1]), flush=True)
             if arguments.json:  # after each row: what was measured is kept if the rest is not
                 arguments.json.write_text(report.as_json(results))
+        if any("contenders" in r.facts for r in results[before:]):
+            print(report.summary(results[before:]), flush=True)
     missed = [(r.row.name, peer) for r in results for peer in r.peers if r.verdict(peer) == "missed"]
     print(f"\n{len(missed)} of {sum(len(r.peers) for r in results)} ratios below what was asked, beyond noise")
     if failures:

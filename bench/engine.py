@@ -28,7 +28,7 @@ import zeropoint
 from bench import models, vision
 from bench.timing import OURS, How, Result, Row
 from zeropoint.interop.peer_process import Contender, priority, take_turns
-from zeropoint.interop.peers import PEERS, SLOW, file_bytes, is_quantized, written
+from zeropoint.interop.peers import FLOAT, PEERS, SLOW, file_bytes, is_quantized, written
 from zeropoint.interop.tasks import Task, Unavailable, first_line
 
 Inputs = Callable[[int], tuple[Tensor, ...]]
@@ -103,7 +103,7 @@ def rows() -> Iterator[Row]:
 
 
 def _race(case: Case, batch: int, asked: float, row: Row, how: How, least: int) -> Result:
-    return race(_task(case, batch, how.samples), asked, row, how, least)
+    return race(task(case, batch, how.samples), asked, row, how, least)
 
 
 def race(
@@ -158,12 +158,23 @@ def _contenders(without: Sequence[str]) -> list[str]:
     return [name for name in PEERS if name == OURS or name not in left_out]
 
 
-def _task(case: Case, batch: int, most: int | None) -> Task:
+def task(case: Case, batch: int, most: int | None) -> Task:
+    """A case with one batch size, calibrated on at most so many samples."""
     torch.manual_seed(0)
     model = case.make().eval()
     samples = case.samples if most is None else min(case.samples, most)
     calibration = tuple(case.inputs(batch) for _ in range(max(1, samples // batch)))
     return Task(model, case.inputs(batch), calibration, case.dynamic, case.weight_bits)
+
+
+def with_float_graph(name: str, task: Task, folder: Path) -> Path:
+    """`written`, with the float model as a file of torch.export: not all packages import elsewhere."""
+    if name != FLOAT:
+        return written(name, task, folder)
+    path = folder / "float.pt2"
+    with torch.no_grad():
+        torch.export.save(torch.export.export(task.model, task.inputs), path)
+    return path
 
 
 def _facts(one: Contender, path: Path, wanted: Tensor, task: Task) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import zeropoint
 from bench import accuracy, engine
 from bench.timing import How, Result, Row
 from zeropoint.accuracy.recipe import Bench, Recipe
-from zeropoint.interop.peers import FLOAT, OURS, written
+from zeropoint.interop.peers import OURS, written
 from zeropoint.interop.tasks import Task
 
 
@@ -56,10 +56,9 @@ def _race(network: Network, row: Row, how: How, least: int) -> Result:
     task = Task(case.model, case.example, tuple(batches[: how.samples]), dynamic)
 
     def write(name: str, task: Task, folder: Path) -> Path:
-        if name == FLOAT and not isinstance(case.model, torch.jit.ScriptModule):
-            return _float_graph(task, folder)
         if name != OURS:
-            return written(name, task, folder)
+            scripted = isinstance(case.model, torch.jit.ScriptModule)
+            return (written if scripted else engine.with_float_graph)(name, task, folder)
         quantized = Bench(case.model, case.example, case.calibration).make(Recipe()).quantized
         path = folder / "model.zpt"
         zeropoint.compile(quantized, case.example).save(path)
@@ -77,14 +76,6 @@ def _like(example: tuple[Tensor, ...], batch: Any) -> Iterator[tuple[Tensor, ...
         part = tuple(x[tuple(slice(size) for size in wanted.shape)] for x, wanted in zip(part, example))
         if all(x.shape == wanted.shape for x, wanted in zip(part, example)):
             yield part
-
-
-def _float_graph(task: Task, folder: Path) -> Path:
-    """A file of torch.export: the code of some packages does not import without those that read audio files."""
-    path = folder / "float.pt2"
-    with torch.no_grad():
-        torch.export.save(torch.export.export(task.model, task.inputs), path)
-    return path
 
 
 def _scores(case: accuracy.Case, path: Path) -> dict[str, Any]:

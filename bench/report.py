@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
+import numpy as np
 import torch
 
 import zeropoint
@@ -38,7 +39,25 @@ def line(result: Result) -> str:
     return "\n".join((text, *(f"    {detail}" for detail in result.details)))
 
 
-def as_json(results: Iterable[Result]) -> str:
+def summary(results: Iterable[Result]) -> str:
+    """The best peer's time divided by ours, over the rows with a peer in 8 bits: worst, quartiles, geometric mean."""
+    best = {
+        r.row.name: min(ratios)
+        for r in results
+        if (ratios := [r.ratio(peer) for peer in r.peers if not peer.endswith("float32")])
+    }
+    if not best:
+        return ""
+    low, middle, high = np.quantile(list(best.values()), (0.25, 0.5, 0.75))
+    worst = min(best, key=lambda name: best[name])
+    mean = np.exp(np.mean(np.log(list(best.values()))))
+    return (
+        f"{len(best)} rows: the best peer takes {mean:.2f}x our time (geometric mean; quartiles {low:.2f},"
+        f" {middle:.2f}, {high:.2f}); worst {best[worst]:.2f}x, {worst}"
+    )
+
+
+def as_json(results: Sequence[Result]) -> str:
     rows = [
         {
             "name": r.row.name,
@@ -52,4 +71,5 @@ def as_json(results: Iterable[Result]) -> str:
         | dict(r.facts)
         for r in results
     ]
-    return json.dumps({"machine": header(), "peaks": asdict(peaks()), "rows": rows}, indent=1)
+    found = {"machine": header(), "peaks": asdict(peaks()), "summary": summary(results), "rows": rows}
+    return json.dumps(found, indent=1)

@@ -1,7 +1,8 @@
 """``python -m bench.table engine.json [FILE.md]``: what ``bench engine --json`` wrote as a table in Markdown.
 
 Printed; or put between the lines ``<!-- engine table -->`` and ``<!-- end of table -->`` of a file. Rows of ``bench
-pretrained`` also have the score of their task, and go behind the line ``<!-- pretrained table -->``.
+pretrained`` also have the score of their task, and go behind the line ``<!-- pretrained table -->``. A third argument
+names another line.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from pathlib import Path
 from typing import Any
 
 BEGIN, PRETRAINED, END = "<!-- engine table -->", "<!-- pretrained table -->", "<!-- end of table -->"
-PEERS = ("torch float32", "torch.compile float32", "torch.ao jit", "torchao compiled", "ONNX Runtime", "OpenVINO")
+PEERS = (
+    "torch float32",
+    "torch.compile float32",
+    "torch.ao jit",
+    "torchao compiled",
+    "ONNX Runtime",
+    "OpenVINO",
+    "CTranslate2",
+)
 OURS = "zeropoint"
 
 
@@ -66,7 +75,8 @@ def text(results: dict[str, Any]) -> str:
     """The machine, the table and the settings."""
     machine = "\n".join(f"    {line}" for line in results["machine"].splitlines())
     note = "Numbers of peers are how many times as long they take; * their file is not a quarter of the float one."
-    return f"{machine}\n\n{table(results)}\n\n{note}\n\n{settings(results)}"
+    parts = (machine, table(results), note, results.get("summary", ""), settings(results))
+    return "\n\n".join(part for part in parts if part)
 
 
 def brief(results: dict[str, Any]) -> str:
@@ -110,6 +120,7 @@ if __name__ == "__main__":
     made = brief(measured) if judged else text(measured)
     if len(sys.argv) > 2:
         page = Path(sys.argv[2])
-        page.write_text(put(page.read_text(), made, PRETRAINED if judged else BEGIN))
+        mark = f"<!-- {sys.argv[3]} -->" if len(sys.argv) > 3 else PRETRAINED if judged else BEGIN
+        page.write_text(put(page.read_text(), made, mark))
     else:
         print(made)

@@ -29,6 +29,15 @@ def test_small_differences_are_ties(ours: float, peer: float, verdict: str) -> N
     assert found.verdict("peer") == verdict
 
 
+def test_the_summary_takes_the_best_peer_in_8_bits_of_each_row() -> None:
+    times = {OURS: Times((1.0,)), "torch float32": Times((0.5,)), "quick": Times((1.5,)), "slow": Times((9.0,))}
+    other = {OURS: Times((1.0,)), "quick": Times((6.0,))}
+    found = report.summary([Result(Row("one"), times), Result(Row("two"), other), Result(Row("none"), {}, failed="no")])
+    assert "2 rows" in found
+    assert "3.00x our time" in found  # the geometric mean of 1.5 and 6
+    assert "worst 1.50x, one" in found
+
+
 def test_a_row_of_ours_that_failed_has_no_ratios_and_says_why() -> None:
     found = Result(Row("row"), {"peer": Times((1.0,))}, failed="no kernel")
     assert found.peers == ()

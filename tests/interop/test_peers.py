@@ -15,7 +15,7 @@ from torch import nn
 import zeropoint
 from zeropoint.interop import peers
 from zeropoint.interop.peer_process import Contender, Times, take_turns
-from zeropoint.interop.tasks import Task, Unavailable
+from zeropoint.interop.tasks import Task, Unavailable, one_operator_each
 
 NEEDS = {"ONNX Runtime": ("onnx", "onnxruntime", "onnxscript"), "OpenVINO": ("openvino", "nncf")}
 
@@ -28,7 +28,7 @@ def task() -> Task:
     return Task(model, batches[0], batches)
 
 
-@pytest.mark.parametrize("name", [name for name in peers.PEERS if name not in peers.SLOW])
+@pytest.mark.parametrize("name", [name for name in peers.PEERS if name not in (*peers.SLOW, "CTranslate2")])
 def test_a_peer_gives_nearly_what_the_float_model_gives(name: str, task: Task, tmp_path: Path) -> None:
     is_gone = name == "torch.ao jit" and not hasattr(torch, "ao")  # on a PyTorch without quantization
     if is_gone or any(importlib.util.find_spec(package) is None for package in NEEDS.get(name, ())):
@@ -44,6 +44,19 @@ def test_a_peer_gives_nearly_what_the_float_model_gives(name: str, task: Task, t
         wanted = task.model(*task.inputs).numpy()
     assert found.shape == wanted.shape
     assert np.sum(found * wanted) / np.sqrt(np.sum(found**2) * np.sum(wanted**2)) > 0.98
+
+
+def test_ctranslate2_says_that_it_takes_models_of_transformers_alone(task: Task, tmp_path: Path) -> None:
+    known = importlib.util.find_spec("ctranslate2") is not None
+    with pytest.raises(Unavailable, match="models of transformers alone" if known else "is not installed"):
+        peers.written("CTranslate2", task, tmp_path)
+
+
+def test_exporters_see_attention_in_parts() -> None:
+    before = torch.backends.mha.get_fastpath_enabled()
+    with one_operator_each():
+        assert not torch.backends.mha.get_fastpath_enabled()
+    assert torch.backends.mha.get_fastpath_enabled() == before
 
 
 def test_a_contender_has_a_process_of_its_own_without_torch(task: Task, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from zeropoint.interop.tasks import Arrays, Ready, Task, Unavailable, best_of, first_line, quietly
+from zeropoint.interop.tasks import Arrays, Ready, Task, Unavailable, best_of, first_line, one_operator_each, quietly
 
 # The names of files, and how they were made.
 WAYS = {
@@ -67,7 +67,7 @@ def _exported(task: Task, folder: Path) -> Path:
     error: Exception | None = None
     for way in ways:
         try:
-            with torch.no_grad():
+            with torch.no_grad(), one_operator_each():
                 torch.onnx.export(task.model, task.inputs, str(path), **given, **way)
             break
         except Exception as raised:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from zeropoint.interop.tasks import Arrays, Ready, Task, Unavailable, best_of, first_line, quietly
+from zeropoint.interop.tasks import Arrays, Ready, Task, Unavailable, best_of, first_line, one_operator_each, quietly
 
 
 def write(task: Task, folder: Path) -> Path:
@@ -22,7 +23,8 @@ def write(task: Task, folder: Path) -> Path:
     path = folder / "int8.xml"
     with quietly():
         try:
-            converted = openvino.convert_model(**_source(task))
+            with one_operator_each():
+                converted = _converted(task)
             if task.weight_bits is not None:
                 quantized = nncf.compress_weights(converted, **_compression(task.weight_bits))
             else:
@@ -107,16 +109,19 @@ def _called(compiled: Any) -> Callable[..., Any]:
     return call
 
 
-def _source(task: Task) -> dict[str, Any]:
-    """What is converted: a module is traced, a graph of torch.export is taken as it is."""
+def _converted(task: Task) -> Any:
+    """A module is traced; where that fails, and of a graph of torch.export, what torch.export gives is taken."""
+    import openvino
     import torch
 
     from zeropoint.graph.frontends.export import is_exported
 
-    if is_exported(task.model):
-        return {"input_model": torch.export.export(task.model, task.inputs)}
-    shapes = [x.shape for x in task.inputs]
-    return {"input_model": task.model, "example_input": task.inputs, "input": shapes}
+    if not is_exported(task.model):
+        with contextlib.suppress(Exception):
+            shapes = [x.shape for x in task.inputs]
+            return openvino.convert_model(task.model, example_input=task.inputs, input=shapes)
+    with torch.no_grad():
+        return openvino.convert_model(torch.export.export(task.model, task.inputs))
 
 
 def _compression(bits: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zeropoint.cpu import cpu_info
-from zeropoint.interop import onnx_runtime, openvino_nncf, torch_ao, torch_float
+from zeropoint.interop import ctranslate2_transformers, onnx_runtime, openvino_nncf, torch_ao, torch_float
 from zeropoint.interop.tasks import Arrays, Ready, Task
 
 OURS, FLOAT = "zeropoint", "torch float32"
@@ -64,6 +64,7 @@ PEERS: dict[str, Peer] = {
     "torchao compiled": Peer(torch_float.write_torchao, torch_float.load_torchao, quantizes=False),
     "ONNX Runtime": Peer(onnx_runtime.write, onnx_runtime.load),
     "OpenVINO": Peer(openvino_nncf.write, openvino_nncf.load),
+    "CTranslate2": Peer(ctranslate2_transformers.write, ctranslate2_transformers.load),
 }
 SLOW = ("torch.compile float32", "torchao compiled")  # minutes until they run
 

@@ -88,6 +88,19 @@ def first_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
+def one_operator_each() -> Iterator[None]:
+    """torch.nn.MultiheadAttention in the operators that exporters know, not in PyTorch's single one for inference."""
+    import torch
+
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextlib.contextmanager
 def quietly() -> Iterator[None]:
     """Exporters talk a lot: nothing of it is shown."""
     logging.disable(logging.WARNING)
