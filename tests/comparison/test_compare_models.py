@@ -9,6 +9,7 @@ import math
 import pytest
 import torch
 from damaged_models import BAD, Net, batches, clipped, net, per_tensor, with_outliers
+from few_layers import Layers
 from graph_models import Bert, Recurrent
 from torch import nn
 
@@ -162,15 +163,11 @@ def test_dynamic_modules() -> None:
 
 
 def test_a_module_that_is_called_twice_has_one_row_of_both() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(4, 4)
-
+    class Twice(Layers):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.fc(self.fc(x))
 
-    model = Twice().eval()
+    model = Twice(fc=nn.Linear(4, 4)).eval()
     found = zeropoint.compare(model, zeropoint.quantize_dynamic(model), [torch.randn(5, 4)])
     assert [row.path for row in found.rows] == ["fc"]
 
@@ -271,15 +268,11 @@ def test_a_recurrent_network_that_was_split_is_compared_run_by_run(kind, spoiled
 
 
 def test_a_model_that_takes_any_number_of_inputs_is_compared_and_tuned() -> None:
-    class Varied(nn.Module):  # as those of from_onnx are
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(8, 4)
-
+    class Varied(Layers):  # as those of from_onnx are
         def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
             return self.layer(inputs[0] + inputs[1])
 
-    model, batches = Varied().eval(), [(torch.randn(6, 8), torch.randn(6, 8)) for _ in range(4)]
+    model, batches = Varied(layer=nn.Linear(8, 4)).eval(), [(torch.randn(6, 8), torch.randn(6, 8)) for _ in range(4)]
     quantized = zeropoint.to_int8(model, batches[0], batches, progress=False)
     assert zeropoint.compare(model, quantized, batches, progress=False).sqnr > 20
     assert len(gptq(model, quantized, batches)) == 1

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from few_layers import Layers
 from graph_models import Recurrent
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -327,15 +328,11 @@ def test_unit_vectors_have_the_bytes_of_the_graph(dim: int) -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 40)
 
-    class Unit(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(40, 32)
-
+    class Unit(Layers):
         def forward(self, x: Tensor) -> Tensor:
             return F.normalize(torch.relu(self.linear(x)), dim=dim)
 
-    quantized = zeropoint.to_int8(Unit().eval(), (x,), mode="dynamic", progress=False)
+    quantized = zeropoint.to_int8(Unit(linear=nn.Linear(40, 32)).eval(), (x,), mode="dynamic", progress=False)
     with torch.no_grad():
         assert torch.equal(zeropoint.compile(quantized, (x,))(x), quantized(x))
         torch.testing.assert_close(quantized(x).norm(dim=dim).amax(), torch.tensor(1.0))

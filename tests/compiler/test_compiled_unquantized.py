@@ -11,6 +11,7 @@ from typing import Any
 import golden_programs
 import pytest
 import torch
+from few_layers import Layers
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
@@ -226,16 +227,12 @@ def test_graph_is_as_near_to_the_float_model_as_rounding_allows(name: str) -> No
 
 
 def test_kernels_that_are_computed_are_those_of_the_call() -> None:
-    class Computed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-
+    class Computed(Layers):
         def forward(self, x: Tensor) -> Tensor:
             return F.conv1d(self.linear(x), x)
 
     x = torch.randn(4, 4, 4)
-    quantized = zeropoint.to_int8(Computed().eval(), (x,), progress=False)
+    quantized = zeropoint.to_int8(Computed(linear=nn.Linear(4, 4)).eval(), (x,), progress=False)
     program = zeropoint.compile(quantized, (x,))
     other = torch.randn(4, 4, 4)
     assert torch.equal(program(other), quantized(other))

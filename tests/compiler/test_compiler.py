@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from few_layers import Layers
 from torch import nn
 
 import zeropoint
@@ -42,11 +43,7 @@ def test_functions_behind_layers_are_part_of_them() -> None:
     assert torch.equal(program(x), quantized(x))
 
 
-class Twice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
-
+class Twice(Layers):
     def forward(self, x: torch.Tensor) -> Any:
         y = self.first(x)
         return {"sum": self.second(torch.tanh(y) + y), "parts": (y, [x])}
@@ -55,7 +52,7 @@ class Twice(nn.Module):
 def test_results_are_nested_as_the_model_nests_them() -> None:
     torch.manual_seed(0)
     x = torch.randn(4, 6)
-    quantized, program = compiled(Twice(), x)
+    quantized, program = compiled(Twice(first=nn.Linear(6, 6), second=nn.Linear(6, 6)), x)
     found, expected = program(x), quantized(x)
     assert torch.equal(found["sum"], expected["sum"])
     assert torch.equal(found["parts"][0], expected["parts"][0])

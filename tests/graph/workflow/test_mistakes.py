@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from few_layers import Layers
 from torch import Tensor, nn
 
 import zeropoint
@@ -346,16 +347,12 @@ def _twice(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("written", [_assigned, _nested, _through_a_name, _read_again, _halves, _twice])
 def test_a_write_to_a_part_is_seen_by_who_reads_later(written: Any) -> None:
-    class Writes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(6, 6)
-
+    class Writes(Layers):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return written(self.linear(x) * 2)
 
     torch.manual_seed(0)
-    model, x = Writes().eval(), torch.randn(4, 6)
+    model, x = Writes(linear=nn.Linear(6, 6)).eval(), torch.randn(4, 6)
     with torch.no_grad():
         torch.testing.assert_close(float_graph(model, (x,))(x), model(x))
         quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
