@@ -1,8 +1,11 @@
-"""A base of models that are a few layers and one way to call them."""
+"""Models of a few layers and one way to call them, or of a layer to quantize and a function."""
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
 
 
 class Layers(nn.Module):
@@ -12,3 +15,25 @@ class Layers(nn.Module):
         super().__init__()
         for name, layer in layers.items():
             self.add_module(name, layer)
+
+
+class Beside(nn.Module):
+    """A layer to quantize, and a function of other inputs."""
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.layer, self.function = nn.Linear(4, 4), function
+
+    def forward(self, side: Tensor, *others: Tensor) -> list[Tensor]:
+        return [self.layer(side), self.function(*others)]
+
+
+class Behind(nn.Module):
+    """A function behind a layer to quantize."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.layer, self.function = nn.Linear(4, 4), function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(self.layer(x))

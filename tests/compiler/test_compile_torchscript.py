@@ -422,11 +422,7 @@ class Averaging(nn.Module):
         return self.layer(x) + self.seen
 
 
-class NoStep(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class NoStep(Layers):
     def forward(self, x: Tensor) -> Tensor:
         return torch.matrix_exp(self.layer(x))
 
@@ -453,7 +449,7 @@ def test_what_is_no_straight_line_is_named_with_its_line_and_a_way_out(model: nn
 def test_operator_without_a_step_is_named_with_its_line_or_computed_by_torch() -> None:
     torch.manual_seed(0)
     x = torch.randn(6, 6)
-    model = quantized(torch.jit.script(NoStep().eval()), x)
+    model = quantized(torch.jit.script(NoStep(layer=nn.Linear(6, 6)).eval()), x)
     with pytest.raises(
         Unsupported, match=r"aten.linalg_matrix_exp.default \(File .*line \d+: return torch.matrix_exp.*fallback=True"
     ):
@@ -463,7 +459,7 @@ def test_operator_without_a_step_is_named_with_its_line_or_computed_by_torch() -
 
 def test_inputs_that_the_script_does_not_take_are_refused() -> None:
     x = torch.randn(6, 6)
-    model = quantized(torch.jit.script(NoStep().eval()), x)
+    model = quantized(torch.jit.script(NoStep(layer=nn.Linear(6, 6)).eval()), x)
     with pytest.raises(ValueError, match="does not run on the example inputs"):
         zeropoint.compile(model, (torch.randn(6, 5),))
 

@@ -81,19 +81,16 @@ def test_dynamic_layers(qconfig: Any) -> None:
     assert torch.equal(torch.jit.script(made)(x), made(x))
 
 
-def test_reference_graphs() -> None:
+@pytest.mark.parametrize(
+    ("prepare", "convert"),
+    [(fx.prepare_fx, fx.convert_to_reference_fx), (zeropoint.prepare_graph, zeropoint.convert_graph)],
+    ids=["reference graphs", "graphs of to_int8"],
+)
+def test_graphs_can_be_scripted(prepare: Any, convert: Any) -> None:
     x = torch.randn(2, 3, 8, 8)
-    prepared = fx.prepare_fx(Block().eval(), zeropoint.get_default_qconfig_mapping("x86"), (x,))
+    prepared = prepare(Block().eval(), zeropoint.get_default_qconfig_mapping("x86"), (x,))
     prepared(x)
-    made = fx.convert_to_reference_fx(prepared)
-    assert torch.equal(torch.jit.script(made)(x), made(x))
-
-
-def test_graphs_of_to_int8() -> None:
-    x = torch.randn(2, 3, 8, 8)
-    prepared = zeropoint.prepare_graph(Block().eval(), zeropoint.get_default_qconfig_mapping("x86"), (x,))
-    prepared(x)
-    made = zeropoint.convert_graph(prepared)
+    made = convert(prepared)
     assert torch.equal(torch.jit.script(made)(x), made(x))
 
 

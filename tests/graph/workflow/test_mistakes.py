@@ -271,6 +271,19 @@ def test_a_write_through_a_view_of_what_is_used_again_is_refused(view: Any) -> N
         float_graph(Writes().eval(), (torch.randn(4, 6),))
 
 
+def assert_written_alike(part: Any, *dynamic_shapes: Any) -> None:
+    """A model that writes into what `part` gives of a value gives the same as a graph."""
+
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x * 2
+            part(x).relu_()
+            return x + 1
+
+    x = torch.randn(4, 6)
+    assert torch.equal(float_graph(Writes().eval(), (x,), *dynamic_shapes)(x), Writes()(x))
+
+
 @pytest.mark.parametrize(
     "view",
     [
@@ -301,14 +314,7 @@ def test_a_write_through_a_view_of_what_is_used_again_is_refused(view: Any) -> N
     ],
 )
 def test_a_write_through_a_view_is_seen_in_what_it_shows(view: Any) -> None:
-    class Writes(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = x * 2
-            view(x).relu_()
-            return x + 1
-
-    x = torch.randn(4, 6)
-    assert torch.equal(float_graph(Writes().eval(), (x,), {"x": None})(x), Writes()(x))
+    assert_written_alike(view, {"x": None})
 
 
 def _assigned(x: torch.Tensor) -> torch.Tensor:
@@ -409,14 +415,7 @@ def test_a_write_to_what_was_written_in_parts_and_is_read_by_another_name_is_ref
     ids=["clone", "contiguous", "another dtype", "the same dtype, which is no copy"],
 )
 def test_a_write_into_what_conversions_give_is_taken(copied: Any) -> None:
-    class Writes(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = x * 2
-            copied(x).relu_()
-            return x + 1
-
-    x = torch.randn(4, 6)
-    assert torch.equal(float_graph(Writes().eval(), (x,))(x), Writes()(x))
+    assert_written_alike(copied)
 
 
 def test_line_is_named_in_a_folder_that_is_called_zeropoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
