@@ -99,6 +99,12 @@ Standard standard_of(int64_t sum, int64_t squares, int64_t n, float scale, float
     return {mean, scale / std::sqrt(var * scale * scale + eps)};
 }
 
+Standard rms_of(int64_t sum, int64_t squares, int64_t n, const NormTensor& t, float eps) {
+    const double zero = t.zero_point, count = static_cast<double>(n), scale = t.scale;
+    const double square = (static_cast<double>(squares) - 2.0 * zero * static_cast<double>(sum)) / count + zero * zero;
+    return {static_cast<float>(zero), static_cast<float>(scale / std::sqrt(square * scale * scale + double{eps}))};
+}
+
 float weight_of(const ChannelParams& p, int64_t c) { return p.weight != nullptr ? p.weight[c] : 1.0f; }
 float bias_of(const ChannelParams& p, int64_t c) { return p.bias != nullptr ? p.bias[c] : 0.0f; }
 
@@ -218,7 +224,12 @@ void batch_norm(const NormTensor& t, const NormShape& shape, const ChannelParams
     normalize_pixels(a, pixels, shape.channels);
 }
 
-void layer_norm(const NormTensor& t, int64_t rows, int64_t length, const ChannelParams& params, float eps) {
+namespace {
+
+// standard(sum, squares) of a row is what it is centered and multiplied with.
+template <class OfSums>
+void normalize_each_row(const NormTensor& t, int64_t rows, int64_t length, const ChannelParams& params,
+                        const OfSums& standard) {
     if (rows * length == 0) return;
     std::vector<float> ones, zeros;
     if (params.weight == nullptr) ones.assign(static_cast<size_t>(length), 1.0f);
@@ -248,7 +259,7 @@ void layer_norm(const NormTensor& t, int64_t rows, int64_t length, const Channel
             some.x = n.x;
             moments(some, 0, count);
             for (int64_t i = 0; i < count; ++i) {
-                const Standard s = standard_of(sums[i], squares[i], length, t.scale, eps);
+                const Standard s = standard(sums[i], squares[i]);
                 center[i] = s.center;
                 factor[i] = s.factor;
             }
@@ -257,6 +268,18 @@ void layer_norm(const NormTensor& t, int64_t rows, int64_t length, const Channel
             normalize(n, 0, count);
         }
     });
+}
+
+}  // namespace
+
+void layer_norm(const NormTensor& t, int64_t rows, int64_t length, const ChannelParams& params, float eps) {
+    normalize_each_row(t, rows, length, params,
+                       [&](int64_t sum, int64_t squares) { return standard_of(sum, squares, length, t.scale, eps); });
+}
+
+void rms_norm(const NormTensor& t, int64_t rows, int64_t length, const float* weight, float eps) {
+    normalize_each_row(t, rows, length, {weight, nullptr},
+                       [&](int64_t sum, int64_t squares) { return rms_of(sum, squares, length, t, eps); });
 }
 
 void group_norm(const NormTensor& t, const NormShape& shape, int64_t groups, const ChannelParams& params, float eps) {
