@@ -50,12 +50,6 @@ void bind_norms(nb::module_& m) {
         },
         release());
     m.def(
-        "rms_norm",
-        [](const NormTuple& t, int64_t rows, int64_t length, Address weight, float eps) {
-            rms_norm(tensor_of(t), rows, length, at<const float>(weight), eps);
-        },
-        release());
-    m.def(
         "group_norm",
         [](const NormTuple& t, const ShapeTuple& shape, int64_t groups, Address weight, Address bias, float eps) {
             group_norm(tensor_of(t), shape_of(shape), groups, params_of(weight, bias), eps);

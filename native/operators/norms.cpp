@@ -99,12 +99,6 @@ Standard standard_of(int64_t sum, int64_t squares, int64_t n, float scale, float
     return {mean, scale / std::sqrt(var * scale * scale + eps)};
 }
 
-Standard rms_of(int64_t sum, int64_t squares, int64_t n, const NormTensor& t, float eps) {
-    const double zero = t.zero_point, count = static_cast<double>(n), scale = t.scale;
-    const double square = (static_cast<double>(squares) - 2.0 * zero * static_cast<double>(sum)) / count + zero * zero;
-    return {static_cast<float>(zero), static_cast<float>(scale / std::sqrt(square * scale * scale + double{eps}))};
-}
-
 float weight_of(const ChannelParams& p, int64_t c) { return p.weight != nullptr ? p.weight[c] : 1.0f; }
 float bias_of(const ChannelParams& p, int64_t c) { return p.bias != nullptr ? p.bias[c] : 0.0f; }
 
@@ -224,12 +218,7 @@ void batch_norm(const NormTensor& t, const NormShape& shape, const ChannelParams
     normalize_pixels(a, pixels, shape.channels);
 }
 
-namespace {
-
-// standard(sum, squares) of a row is what it is centered and multiplied with.
-template <class OfSums>
-void normalize_each_row(const NormTensor& t, int64_t rows, int64_t length, const ChannelParams& params,
-                        const OfSums& standard) {
+void layer_norm(const NormTensor& t, int64_t rows, int64_t length, const ChannelParams& params, float eps) {
     if (rows * length == 0) return;
     std::vector<float> ones, zeros;
     if (params.weight == nullptr) ones.assign(static_cast<size_t>(length), 1.0f);
@@ -259,7 +248,7 @@ void normalize_each_row(const NormTensor& t, int64_t rows, int64_t length, const
             some.x = n.x;
             moments(some, 0, count);
             for (int64_t i = 0; i < count; ++i) {
-                const Standard s = standard(sums[i], squares[i]);
+                const Standard s = standard_of(sums[i], squares[i], length, t.scale, eps);
                 center[i] = s.center;
                 factor[i] = s.factor;
             }
@@ -268,18 +257,6 @@ void normalize_each_row(const NormTensor& t, int64_t rows, int64_t length, const
             normalize(n, 0, count);
         }
     });
-}
-
-}  // namespace
-
-void layer_norm(const NormTensor& t, int64_t rows, int64_t length, const ChannelParams& params, float eps) {
-    normalize_each_row(t, rows, length, params,
-                       [&](int64_t sum, int64_t squares) { return standard_of(sum, squares, length, t.scale, eps); });
-}
-
-void rms_norm(const NormTensor& t, int64_t rows, int64_t length, const float* weight, float eps) {
-    normalize_each_row(t, rows, length, {weight, nullptr},
-                       [&](int64_t sum, int64_t squares) { return rms_of(sum, squares, length, t, eps); });
 }
 
 void group_norm(const NormTensor& t, const NormShape& shape, int64_t groups, const ChannelParams& params, float eps) {

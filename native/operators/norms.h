@@ -44,8 +44,6 @@ void batch_norm(const NormTensor& t, const NormShape& shape, const ChannelParams
 //   y   = clamp(rne(fma((x - m) * r, weight, bias) / y_scale) + y_zero_point, lo, hi)
 // over rows of `length` elements, each with a weight and a bias.
 void layer_norm(const NormTensor& t, int64_t rows, int64_t length, const ChannelParams& params, float eps);
-// weight * x / sqrt(mean of x^2 + eps) over rows.
-void rms_norm(const NormTensor& t, int64_t rows, int64_t length, const float* weight, float eps);
 
 // The same over the channels of a group, with r * weight as one factor. Where the channels are innermost in memory and
 // fewer than 32 in a group, the zero point is added before rounding, as PyTorch has it.

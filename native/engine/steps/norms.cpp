@@ -177,37 +177,6 @@ private:
     float eps_;
 };
 
-// Over the last axes, as many as the weight has elements. Inputs: x, weight or null.
-class RmsNorm : public Norm {
-public:
-    explicit RmsNorm(StepReader& r)
-        : Norm(r),
-          weight_(r, 1),
-          axes_(r.integer("axes", 1, static_cast<int64_t>(kMostAxes))),
-          eps_(static_cast<float>(read_eps(r))) {
-        r.require_inputs(2);
-    }
-
-    void plan(Planner& p) const override {
-        p.runs("normalize");
-        const Tensor x = p.contiguous(input(p));
-        if (x.rank() < axes_) throw PlanError("an input of shape " + text_of(x.sizes) + " has too few axes");
-        const int64_t length = count_of({x.sizes.end() - axes_, x.sizes.end()});
-        const float* weight = weight_.for_channels(length);
-        const Tensor y = p.make(x.type, x.sizes);
-        p.give(0, y);
-        if (y.count() == 0) return;
-        p.emit({x.place, y.place}, [=, t = tensor(x), rows = y.count() / length, eps = eps_](void* const* at) {
-            rms_norm(at_places(t, at), rows, length, weight, eps);
-        });
-    }
-
-private:
-    Channels weight_;
-    int64_t axes_;
-    float eps_;
-};
-
 class Softmax : public Norm {
 public:
     explicit Softmax(StepReader& r) : Norm(r), axis_(r.integer("axis", -8, 7)) { r.require_inputs(1); }
@@ -245,7 +214,6 @@ void add_norm_steps(StepTable& table) {
     table.add({{"batch_norm", made<BatchNorm>},
                {"group_norm", made<GroupNorm>},
                {"layer_norm", made<LayerNorm>},
-               {"rms_norm", made<RmsNorm>},
                {"softmax", made<Softmax>}});
 }
 

@@ -82,13 +82,6 @@ def _emit_layer_norm(c: StepBuilder, node: fx.Node) -> str:
     return c.add("layer_norm", c.tensor(a["input"]), *numbers, **_scales(a), eps=float(a["eps"]), axes=axes)
 
 
-def _emit_rms_norm(c: StepBuilder, node: fx.Node) -> str:
-    a = arguments(node)
-    eps = torch.finfo(torch.float32).eps if a["eps"] is None else float(a["eps"])
-    numbers = _flat_numbers(c, a["weight"])
-    return c.add("rms_norm", c.tensor(a["input"]), numbers, **_scales(a), eps=eps, axes=len(a["normalized_shape"]))
-
-
 def _emit_softmax(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     return c.add("softmax", c.tensor(a["input"]), **_scales(a), axis=a["dim"])
@@ -246,9 +239,9 @@ RECORDS = (
             when=lambda a: bool(a["use_input_stats"]),
         ),
     ),
-    _norm(
-        "rms_norm", "normalized_shape", "weight", "eps", modules=(nn.RMSNorm,),
-        steps=steps(_emit_rms_norm, "rms_norm"), float_form=in_parts(_rms_norm),
+    Operator(
+        "rms_norm", ("rms_norm.default",), modules=(nn.RMSNorm,), functions=(F.rms_norm,), output=Output.FLOAT,
+        float_form=in_parts(_rms_norm),
     ),
     Operator(
         "softmax", ("softmax.int", "_softmax.default"), modules=(nn.Softmax,), functions=(F.softmax,),

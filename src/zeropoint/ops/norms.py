@@ -211,38 +211,6 @@ def layer_norm(
     return y
 
 
-@operator(
-    fake=_fake_contiguous, on_qtensors=f"Tensor input, int[] normalized_shape, Tensor? weight, float? eps, {_TO}"
-)
-def rms_norm(
-    input: Tensor,
-    input_scale: float,
-    input_zero_point: int,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None,
-    eps: float | None,
-    scale: float,
-    zero_point: int,
-) -> Tensor:
-    """``weight * x / sqrt(mean(x^2) + eps)`` over the last axes, `normalized_shape`; the result is contiguous.
-
-    Example:
-        >>> x = torch.tensor([[13, 14]], dtype=torch.uint8)
-        >>> rms_norm(x, 1.0, 10, [2], None, 0.0, 0.25, 100)
-        tensor([[103, 105]], dtype=torch.uint8)
-    """
-    op, shape = "rms_norm", tuple(normalized_shape)
-    if not 0 < len(shape) <= input.dim() or tuple(input.shape[input.dim() - len(shape) :]) != shape:
-        raise ValueError(f"{op}: an input of shape {tuple(input.shape)} does not end with normalized_shape {shape}")
-    x = _checked(op, input, input_scale, scale, zero_point).contiguous()
-    w = None if weight is None else _parameter(op, "weight", weight, shape, "normalized_shape")
-    y, length = torch.empty_like(x), math.prod(shape)
-    tensor = _native_tensor(x, input_scale, input_zero_point, y, scale, zero_point)
-    eps = torch.finfo(torch.float32).eps if eps is None else eps
-    _native.rms_norm(tensor, math.prod(x.shape[: x.dim() - len(shape)]), length, _address(w), eps)
-    return y
-
-
 def run_group_norm(
     op: str,
     x: Tensor,
