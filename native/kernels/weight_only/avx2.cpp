@@ -9,8 +9,8 @@ namespace {
 struct Weights {
     static constexpr float kBias = 8388608.0f;
 
-    // Interleaving works within 128-bit halves, which have the first and third, and the second and fourth, 8 bytes.
-    static int place(int n) { return n % 4 + n / 4 % 2 * 8 + n / 8 % 2 * 4 + n / 16 * 16; }
+    // Interleaving works within 128-bit halves: outputs 4 to 7 of each vector come from the upper half.
+    static int place(int n) { return n % 4 + n / 8 * 4 + n / 4 % 2 * 16; }
     static __m256 load(const float* w) { return Avx2::load(w); }
     static __m256 load(const uint16_t* w) {
         return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(w)));
@@ -18,7 +18,6 @@ struct Weights {
     template <class Use>
     __attribute__((always_inline)) static void widened(__m256i q, int input, const Use& use) {
         const __m256i zero = _mm256_setzero_si256(), exponent = _mm256_set1_epi16(0x4B00);
-        q = _mm256_permute4x64_epi64(q, 0xD8);
         const __m256i low = _mm256_unpacklo_epi8(q, zero);
         use(input, 0, _mm256_castsi256_ps(_mm256_unpacklo_epi16(low, exponent)));
         use(input, 1, _mm256_castsi256_ps(_mm256_unpackhi_epi16(low, exponent)));
