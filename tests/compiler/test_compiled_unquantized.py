@@ -11,6 +11,7 @@ from typing import Any
 import golden_programs
 import pytest
 import torch
+from equal_programs import assert_equal, assert_equal_for
 from few_layers import Layers
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -166,19 +167,10 @@ def made(name: str) -> tuple[nn.Module, Any, Any]:
     return model, quantized, zeropoint.compile(quantized, inputs)
 
 
-def assert_equal(found: Any, expected: Any) -> None:
-    for f, e in zip(pytree.tree_leaves(found), pytree.tree_leaves(expected), strict=True):
-        assert torch.equal(torch.as_tensor(f), e)
-
-
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_program_gives_the_bytes_of_the_graph(name: str, isa: str) -> None:
     _, quantized, program = made(name)
-    torch.manual_seed(1)
-    for sizes in SIZES:
-        inputs = EXAMPLES[name].inputs(*sizes)
-        with torch.no_grad():
-            assert_equal(program(*inputs), quantized(*inputs))
+    assert_equal_for(SIZES, EXAMPLES[name].inputs, program, quantized)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
