@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -31,9 +33,10 @@ class Net(nn.Module):
         return self.last(self.add.add_relu(x, y).mean((2, 3)))
 
 
-def net() -> Net:
+def net(kind: type[nn.Module] = Net) -> Any:
+    """A network of this kind whose batch norms have seen some images."""
     torch.manual_seed(0)
-    model = Net()
+    model = kind()
     with torch.no_grad():
         for _ in range(3):
             model(torch.randn(8, 3, 8, 8))
@@ -66,3 +69,13 @@ def clipped() -> zeropoint.QConfig:
         scale=0.05 / 255, zero_point=0, dtype=zeropoint.quint8, quant_min=0, quant_max=255
     )
     return zeropoint.QConfig(narrow, zeropoint.default_per_channel_weight_observer)
+
+
+def assert_outliers_found(rows: Any) -> None:
+    """The first row is the layer of `with_outliers`, with the reason."""
+    worst = rows[0]
+    assert worst.path == BAD
+    assert worst.share > 0.5
+    assert worst.weight_sqnr is not None
+    assert worst.weight_sqnr < 30
+    assert "outliers in the weight" in worst.why

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -99,3 +100,14 @@ def decoder(kind: str) -> Decoder:
     """A decoder with fixed weights."""
     torch.manual_seed(5)
     return Decoder(**KINDS[kind]).eval()
+
+
+def generated(model: Any, prompt: Tensor, new: int) -> tuple[list[int], list[Tensor]]:
+    """Tokens, the likeliest each time, and all scores: the prompt at once, then one token after the other."""
+    tokens, scores, words = [], [], prompt
+    with torch.no_grad():
+        for _ in range(new):
+            scores.append(model(words))
+            words = scores[-1][:, -1:].argmax(-1)
+            tokens.append(int(words))
+    return tokens, scores

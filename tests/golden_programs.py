@@ -17,6 +17,7 @@ from typing import Any
 import gguf_files
 import torch
 import torch.nn.functional as F
+from few_layers import Layers
 from safetensors.numpy import load_file, save_file
 from torch import Tensor, nn
 
@@ -100,23 +101,15 @@ class Signal(nn.Module):
         return {"gated": x * gate, "plain": x}
 
 
-class Volume(nn.Module):
+class Volume(Layers):
     """Three axes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv3d(1, 3, 2)
 
     def forward(self, volume: Tensor) -> Tensor:
         return F.hardswish(F.max_pool3d(F.relu(self.conv(volume)), 2))
 
 
-class Views(nn.Module):
+class Views(Layers):
     """Everything that only looks at memory in another way."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.out = nn.Linear(6, 8), nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.layer(x)
@@ -126,12 +119,8 @@ class Views(nn.Module):
         return self.out(y[..., :4]).select(-1, 0)
 
 
-class Sized(nn.Module):
+class Sized(Layers):
     """Sizes that are computed from others."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.layer(x)
@@ -161,12 +150,8 @@ class Chosen(nn.Module):
         return self.table(single), self.bag(several, per_sample_weights=weights)
 
 
-class Ranged(nn.Module):
+class Ranged(Layers):
     """Layers that quantize what they get by its own range."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.linear = nn.Conv2d(2, 3, 3), nn.Linear(6, 4)
 
     def forward(self, image: Tensor) -> Tensor:
         return self.linear(F.relu(self.conv(image)).flatten(2))
@@ -187,12 +172,8 @@ class Normed(nn.Module):
         return F.interpolate(x, size=(5, 7), mode="bilinear")
 
 
-class Moved(nn.Module):
+class Moved(Layers):
     """Elements that change places."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(2, 8, 1)
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
         x = F.pixel_unshuffle(F.pixel_shuffle(self.conv(image), 2), 2)
@@ -215,12 +196,8 @@ class Remembering(nn.Module):
         return x
 
 
-class Windows(nn.Module):
+class Windows(Layers):
     """Pools that say where a value comes from, values put back there, windows added up."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.last = nn.Conv2d(2, 4, 1), nn.Conv2d(4, 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
         x, places = F.max_pool2d(self.conv(image), 2, return_indices=True)
@@ -229,12 +206,8 @@ class Windows(nn.Module):
         return x.cummax(-1).values
 
 
-class Boxes(nn.Module):
+class Boxes(Layers):
     """Boxes and scores, and which of the boxes are kept."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.box, self.score = nn.Linear(6, 4), nn.Linear(6, 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         corner, size = self.box(x).chunk(2, -1)
@@ -524,15 +497,15 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
     "residual": lambda: _compiled(Residual(), 2, 3, 8, 8),
     "upsampled": lambda: _compiled(Upsampled(), 2, 2, 6, 6),
     "signal": lambda: _compiled(Signal(), 2, 2, 12),
-    "volume": lambda: _compiled(Volume(), 2, 1, 5, 5, 5),
-    "views": lambda: _compiled(Views(), 2, 6),
-    "sized": lambda: _compiled(Sized(), 2, 3, 4),
+    "volume": lambda: _compiled(Volume(conv=nn.Conv3d(1, 3, 2)), 2, 1, 5, 5, 5),
+    "views": lambda: _compiled(Views(layer=nn.Linear(6, 8), out=nn.Linear(4, 4)), 2, 6),
+    "sized": lambda: _compiled(Sized(layer=nn.Linear(4, 4)), 2, 3, 4),
     "moved": _moved,
     "lstm": lambda: _compiled(Sequence(nn.LSTM), 2, 4, 3),  # one range for all rows, as files had until November 2026
     "lstm_by_row": lambda: _compiled(Sequence(nn.LSTM), 2, 4, 3),
     "gru": lambda: _compiled(Sequence(nn.GRU), 2, 4, 3, mode="dynamic", qconfig=zeropoint.float16_dynamic_qconfig),
     "chosen": lambda: _compiled_for(_CHOICE, Chosen(), mode="weight_only"),
-    "ranged": lambda: _compiled(Ranged(), 2, 2, 4, 5, mode="dynamic"),
+    "ranged": lambda: _compiled(Ranged(conv=nn.Conv2d(2, 3, 3), linear=nn.Linear(6, 4)), 2, 2, 4, 5, mode="dynamic"),
     "weights8": lambda: _compiled(_layers(), 3, 24, mode="weight_only"),
     "weights4": lambda: _compiled(
         _layers(), 3, 24, mode="weight_only", qconfig=zeropoint.float_qparams_weight_only_qconfig_4bit
@@ -541,7 +514,7 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
     "product": _product,
     "floats": _floats,
     "normed": lambda: _compiled(Normed(), 2, 2, 4, 4),
-    "moving": lambda: _compiled(Moved(), 1, 2, 4, 4),
+    "moving": lambda: _compiled(Moved(conv=nn.Conv2d(2, 8, 1)), 1, 2, 4, 4),
     "channels": _channels,
     "summed": _summed,
     "unquantized": _unquantized,
@@ -553,8 +526,8 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
     "written": _written,
     "encoder": lambda: _compiled(nn.TransformerEncoderLayer(8, 2, 12, activation="gelu", batch_first=True), 2, 3, 8),
     "remembering": lambda: _compiled(Remembering(), 3, 4),
-    "windows": lambda: _compiled(Windows(), 2, 2, 6, 6),
-    "boxes": lambda: _compiled(Boxes(), 5, 6, mode="dynamic"),
+    "windows": lambda: _compiled(Windows(conv=nn.Conv2d(2, 4, 1), last=nn.Conv2d(4, 2, 1)), 2, 2, 6, 6),
+    "boxes": lambda: _compiled(Boxes(box=nn.Linear(6, 4), score=nn.Linear(6, 1)), 5, 6, mode="dynamic"),
     "packed": lambda: _compiled(Packed(), 2, 4, 3, mode="dynamic"),
     "ranged_products": lambda: _compiled(Products(), 2, 3, 5, mode="dynamic", policy={"products": "int8"}),
 }

@@ -223,3 +223,33 @@ def quant_ranges(draw: st.DrawFn, dtype: torch.dtype) -> tuple[int, int]:
         return low, high
     a = draw(st.integers(low, high - 1))
     return a, draw(st.integers(a + 1, high))
+
+
+# ------------------------------------------------------------------------------------------------- operands of a call
+
+
+@st.composite
+def inputs(draw: st.DrawFn, shape: Sequence[int], step: float | torch.Tensor, dtypes=INPUTS, **values) -> torch.Tensor:
+    """`numbers`, in one of the dtypes and layouts."""
+    x = numbers(draw(seeds), shape, step, **values)
+    return lay_out(x.to(draw(st.sampled_from(dtypes))), draw(layouts))
+
+
+@st.composite
+def stored(draw: st.DrawFn, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """`integers`, in one of the layouts."""
+    return lay_out(integers(draw(seeds), shape, dtype), draw(layouts))
+
+
+@st.composite
+def qparams(
+    draw: st.DrawFn,
+    shape: Sequence[int],
+    zero_point_dtypes: Sequence[torch.dtype | None],
+    scale_dtypes: Sequence[torch.dtype] = (torch.float32, torch.float64),
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Scales and zero points of `shape`, each in one of its dtypes; no zero points where None is drawn for them."""
+    count, dtype = math.prod(shape), draw(st.sampled_from(scale_dtypes))
+    scales = draw(scale_lists(count, dtype, wild=dtype not in HALVES)).view(shape)
+    kind = draw(st.sampled_from(zero_point_dtypes))
+    return scales, None if kind is None else zero_point_list(draw(seeds), count, kind).view(shape)

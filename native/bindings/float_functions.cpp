@@ -34,12 +34,7 @@ FloatPoolTensor float_pool_of(const FloatPoolTuple& t) {
 
 void bind_floats(nb::module_& m) {
     using release = nb::call_guard<Unlocked>;
-    m.def(
-        "float_function",
-        [](int function, Address x, Address y, int64_t count) {
-            float_function(static_cast<FloatFunction>(function), at<const float>(x), at<float>(y), count);
-        },
-        release());
+    define<float_function>(m, "float_function");
     m.def(
         "float_map",
         [](const std::string& name, Address a, Address b, Address y, int64_t count) {
@@ -55,18 +50,8 @@ void bind_floats(nb::module_& m) {
                              at<const float>(bias), eps);
         },
         release());
-    m.def(
-        "float_log_softmax",
-        [](Address x, Address y, int64_t outer, int64_t length, int64_t inner) {
-            float_log_softmax(at<const float>(x), at<float>(y), outer, length, inner);
-        },
-        release());
-    m.def(
-        "float_softmax",
-        [](Address x, Address y, int64_t outer, int64_t length, int64_t inner, bool safe) {
-            float_softmax(at<const float>(x), at<float>(y), outer, length, inner, safe);
-        },
-        release());
+    define<float_log_softmax>(m, "float_log_softmax");
+    define<float_softmax>(m, "float_softmax");
     m.def("matrix_traits", [](const std::string& function) {
         const MatrixTraits traits = matrix_traits(function);
         return std::tuple<bool, bool>(traits.takes_b, traits.square);
@@ -103,36 +88,11 @@ void bind_floats(nb::module_& m) {
             float_bilinear(float_pool_of(t), {align_corners, scale_height, scale_width});
         },
         release());
-    m.def(
-        "float_mean",
-        [](Address x, Address y, int64_t rows, int64_t length) {
-            float_mean(at<const float>(x), at<float>(y), rows, length);
-        },
-        release());
-    m.def(
-        "float_sum",
-        [](Address x, Address y, int64_t rows, int64_t length) {
-            float_sum(at<const float>(x), at<float>(y), rows, length);
-        },
-        release());
-    m.def(
-        "float_product",
-        [](Address x, Address y, int64_t rows, int64_t length) {
-            float_product(at<const float>(x), at<float>(y), rows, length);
-        },
-        release());
-    m.def(
-        "float_variance",
-        [](Address x, Address y, int64_t rows, int64_t length, double correction) {
-            float_variance(at<const float>(x), at<float>(y), rows, length, correction);
-        },
-        release());
-    m.def(
-        "float_norm",
-        [](Address x, Address y, int64_t rows, int64_t length) {
-            float_norm(at<const float>(x), at<float>(y), rows, length);
-        },
-        release());
+    define<float_mean>(m, "float_mean");
+    define<float_sum>(m, "float_sum");
+    define<float_product>(m, "float_product");
+    define<float_variance>(m, "float_variance");
+    define<float_norm>(m, "float_norm");
     nb::class_<FloatConvLayer>(m, "FloatConvLayer", "Float32 weights of a layer, packed.")
         .def("__init__",
              [](FloatConvLayer* self, Address weight, const std::array<int64_t, 3>& channels, const Size3& kernel,

@@ -163,14 +163,7 @@ void bind_affine(nb::module_& m) {
                      view_of(zero_point), static_cast<RoundingVariant>(variant), qmin, qmax);
         },
         release());
-    m.def(
-        "quantize_tensor",
-        [](Address x, Address y, int dst, int64_t n, double scale, double zero_point, int variant, double qmin,
-           double qmax) {
-            quantize_tensor(at<const float>(x), at<void>(y), static_cast<IntType>(dst), n, scale, zero_point,
-                            static_cast<RoundingVariant>(variant), qmin, qmax);
-        },
-        release());
+    define<quantize_tensor>(m, "quantize_tensor");
     m.def(
         "dequantize",
         [](Address q, int src, Address y, const GridTuple& grid, const ParameterTuple& scale,
@@ -194,27 +187,12 @@ void bind_affine(nb::module_& m) {
                           view_of(zero_point), static_cast<Beyond>(beyond), static_cast<WayBack>(way_back), qmin, qmax);
         },
         release());
-    m.def(
-        "mask_gradient",
-        [](Address dy, Address mask, Address dx, int64_t n) {
-            mask_gradient(at<const float>(dy), at<const uint8_t>(mask), at<float>(dx), n);
-        },
-        release());
+    define<mask_gradient>(m, "mask_gradient");
 }
 
 void bind_lookup(nb::module_& m) {
-    m.def(
-        "lookup",
-        [](Address x, Address table, Address y, int64_t n) {
-            lookup(at<const uint8_t>(x), at<const uint8_t>(table), at<uint8_t>(y), n);
-        },
-        nb::call_guard<Unlocked>());
-    m.def(
-        "lookup_rows",
-        [](Address x, Address table, int64_t tables, Address y, int64_t rows, int64_t length) {
-            lookup_rows(at<const uint8_t>(x), at<const uint8_t>(table), tables, at<uint8_t>(y), rows, length);
-        },
-        nb::call_guard<Unlocked>());
+    define<lookup>(m, "lookup");
+    define<lookup_rows>(m, "lookup_rows");
 }
 
 void bind_ranges(nb::module_& m) {
@@ -249,14 +227,7 @@ void bind_ranges(nb::module_& m) {
             return std::make_pair(count, std::make_tuple(n.below, n.above, n.start, n.end));
         },
         release());
-    m.def(
-        "bin_errors",
-        [](Address histogram, int64_t bins, double bin_width, double levels, Address starts, Address ends,
-           int64_t count, Address errors) {
-            bin_errors(at<const float>(histogram), bins, bin_width, levels, at<const int64_t>(starts),
-                       at<const int64_t>(ends), count, at<float>(errors));
-        },
-        release());
+    define<bin_errors>(m, "bin_errors");
     m.def("qparams_of_range", [](float low, float high, int64_t qmin, int64_t qmax, bool symmetric, bool rounded) {
         const QParams q = qparams_of_range(low, high, qmin, qmax, symmetric, rounded);
         return std::make_pair(q.scale, q.zero_point);
@@ -278,18 +249,8 @@ void bind_ranges(nb::module_& m) {
                 {at<float>(y), at<uint8_t>(mask), qmin, qmax, symmetric});
         },
         release());
-    m.def(
-        "pack",
-        [](Address values, Address bytes, int64_t rows, int64_t columns, int bits) {
-            pack_rows(at<const uint8_t>(values), at<uint8_t>(bytes), rows, columns, bits);
-        },
-        release());
-    m.def(
-        "unpack",
-        [](Address bytes, Address values, int64_t rows, int64_t columns, int bits) {
-            unpack_rows(at<const uint8_t>(bytes), at<uint8_t>(values), rows, columns, bits);
-        },
-        release());
+    define<pack_rows>(m, "pack");
+    define<unpack_rows>(m, "unpack");
 }
 
 using Three = std::array<int64_t, 3>;

@@ -73,20 +73,10 @@ inline void check_binary(Report& report, bool quick) {
                   BinaryArgs p = binary_arguments(random, v);
                   p.a = a.data();
                   p.b = b.data();
-                  Guarded<uint8_t> want(n), got(n);
-                  for (Span span : parts) {
-                      want.reset();
-                      p.y = want.data();
-                      contest.reference(p, span.begin, span.end);
-                      contest.contract.expect(want.untouched_outside(span), "wrote outside its range");
-                      for (auto& candidate : contest.candidates) {
-                          got.reset();
-                          p.y = got.data();
-                          candidate.kernel(p, span.begin, span.end);
-                          candidate.check.expect(got.difference(want) == got.kNone,
-                                                 [&] { return mismatch("y", c, span, want, got); });
-                      }
-                  }
+                  compare_parts<uint8_t>(contest, "y", c, parts, n, 1, [&](auto kernel, uint8_t* y, Span part) {
+                      p.y = y;
+                      kernel(p, part.begin, part.end);
+                  });
               });
     contest.close(report);
 }

@@ -115,20 +115,10 @@ inline void check_quantize_range(Report& report, bool quick) {
         a.low = random.below(2) != 0 ? -32.0f * scale : static_cast<float>(random.unit()) * scale;
         a.inv = random.below(8) == 0 ? -1.0f / scale : 1.0f / scale;
         a.qmax = qmax;
-        Guarded<uint8_t> want(c.shape.numel()), got(c.shape.numel());
-        for (Span span : parts) {
-            want.reset();
-            a.y = want.data();
-            contest.reference(a, span.begin, span.end);
-            contest.contract.expect(want.untouched_outside(span), "wrote outside its range");
-            for (auto& candidate : contest.candidates) {
-                got.reset();
-                a.y = got.data();
-                candidate.kernel(a, span.begin, span.end);
-                candidate.check.expect(got.difference(want) == got.kNone,
-                                       [&] { return mismatch("y", c, span, want, got); });
-            }
-        }
+        compare_parts<uint8_t>(contest, "y", c, parts, c.shape.numel(), 1, [&](auto kernel, uint8_t* y, Span part) {
+            a.y = y;
+            kernel(a, part.begin, part.end);
+        });
     });
     contest.close(report);
 }

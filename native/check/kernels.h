@@ -77,6 +77,26 @@ std::string mismatch(const std::string& what, const GridCase& c, Span span, cons
            " the reference gives " + want.show(at) + ", this kernel " + got.show(at);
 }
 
+// Runs the reference and every candidate over each of the parts, `width` elements for each index of their spans, and
+// compares what they write. run(kernel, y, part) calls one of them.
+template <class T, class Fn, class Run>
+void compare_parts(Contest<Fn>& contest, const std::string& what, const GridCase& c, const std::vector<Span>& parts,
+                   int64_t size, int64_t width, const Run& run) {
+    Guarded<T> want(size), got(size);
+    for (Span part : parts) {
+        want.reset();
+        run(contest.reference, want.data(), part);
+        contest.contract.expect(want.untouched_outside({part.begin * width, part.end * width}),
+                                "wrote outside its range");
+        for (auto& candidate : contest.candidates) {
+            got.reset();
+            run(candidate.kernel, got.data(), part);
+            candidate.check.expect(got.difference(want) == got.kNone,
+                                   [&] { return mismatch(what, c, part, want, got); });
+        }
+    }
+}
+
 inline const char* name(IntType type) {
     constexpr const char* kNames[] = {"u8", "s8", "s16", "s32"};
     return kNames[static_cast<int>(type)];
@@ -161,7 +181,6 @@ inline void check_quantize(Report& report, bool quick) {
                   const std::vector<float> x = numbers(random, c.shape.numel(), p.scale.empty() ? 1.0f : p.scale[0]);
                   with_type(v.dst, [&](auto zero) {
                       using T = decltype(zero);
-                      Guarded<T> want(c.shape.numel()), got(c.shape.numel());
                       QuantizeArgs args;
                       args.x = x.data();
                       args.dst = v.dst;
@@ -173,19 +192,11 @@ inline void check_quantize(Report& report, bool quick) {
                       args.variant = v.variant;
                       args.qmin = v.limits.low;
                       args.qmax = v.limits.high;
-                      for (Span span : parts) {
-                          want.reset();
-                          args.y = want.data();
-                          contest.reference(args, span.begin, span.end);
-                          contest.contract.expect(want.untouched_outside(span), "wrote outside its range");
-                          for (auto& candidate : contest.candidates) {
-                              got.reset();
-                              args.y = got.data();
-                              candidate.kernel(args, span.begin, span.end);
-                              candidate.check.expect(got.difference(want) == got.kNone,
-                                                     [&] { return mismatch(v.describe(), c, span, want, got); });
-                          }
-                      }
+                      compare_parts<T>(contest, v.describe(), c, parts, c.shape.numel(), 1,
+                                       [&](auto kernel, T* y, Span part) {
+                                           args.y = y;
+                                           kernel(args, part.begin, part.end);
+                                       });
                   });
               });
     contest.close(report);
@@ -223,7 +234,6 @@ inline void check_dequantize(Report& report, bool quick) {
             const Parameters p = parameters(random, c.parameter_count);
             with_type(v.src, [&](auto zero) {
                 const auto q = integers<decltype(zero)>(random, c.shape.numel());
-                Guarded<float> want(c.shape.numel()), got(c.shape.numel());
                 DequantizeArgs args;
                 args.q = q.data();
                 args.src = v.src;
@@ -232,19 +242,11 @@ inline void check_dequantize(Report& report, bool quick) {
                 args.zero_point = v.exact ? static_cast<const void*>(p.wide_zero_point.data()) : p.zero_point.data();
                 args.exact = v.exact;
                 args.wide = v.wide;
-                for (Span span : parts) {
-                    want.reset();
-                    args.y = want.data();
-                    contest.reference(args, span.begin, span.end);
-                    contest.contract.expect(want.untouched_outside(span), "wrote outside its range");
-                    for (auto& candidate : contest.candidates) {
-                        got.reset();
-                        args.y = got.data();
-                        candidate.kernel(args, span.begin, span.end);
-                        candidate.check.expect(got.difference(want) == got.kNone,
-                                               [&] { return mismatch(v.describe(), c, span, want, got); });
-                    }
-                }
+                compare_parts<float>(contest, v.describe(), c, parts, c.shape.numel(), 1,
+                                     [&](auto kernel, float* y, Span part) {
+                                         args.y = y;
+                                         kernel(args, part.begin, part.end);
+                                     });
             });
         });
     contest.close(report);
@@ -327,19 +329,10 @@ inline void check_interleave(Report& report, bool quick) {
             const int64_t stride = places + random.below(9);
             const GridCase c = grid_case(places, 1, planes, 1);
             const std::vector<uint8_t> x = integers<uint8_t>(random, planes * stride);
-            Guarded<uint8_t> want(planes * places), got(planes * places);
-            for (Span span : {Span{0, places}, Span{places / 3, places}, Span{places / 3, places / 2}}) {
-                want.reset();
-                contest.reference({x.data(), stride, planes, want.data()}, span.begin, span.end);
-                contest.contract.expect(want.untouched_outside({span.begin * planes, span.end * planes}),
-                                        "wrote outside its range");
-                for (auto& candidate : contest.candidates) {
-                    got.reset();
-                    candidate.kernel({x.data(), stride, planes, got.data()}, span.begin, span.end);
-                    candidate.check.expect(got.difference(want) == got.kNone,
-                                           [&] { return mismatch("y", c, span, want, got); });
-                }
-            }
+            compare_parts<uint8_t>(contest, "y", c, {{0, places}, {places / 3, places}, {places / 3, places / 2}},
+                                   planes * places, planes, [&](auto kernel, uint8_t* y, Span part) {
+                                       kernel({x.data(), stride, planes, y}, part.begin, part.end);
+                                   });
         }
     contest.close(report);
 }
@@ -354,18 +347,9 @@ inline void check_lookup(Report& report, bool quick) {
     each_case(random, quick, std::vector<int>{0}, [&](const GridCase& c, int, const std::vector<Span>& parts) {
         const std::vector<uint8_t> table = integers<uint8_t>(random, 256);
         const std::vector<uint8_t> x = integers<uint8_t>(random, c.shape.numel());
-        Guarded<uint8_t> want(c.shape.numel()), got(c.shape.numel());
-        for (Span span : parts) {
-            want.reset();
-            contest.reference({x.data(), table.data(), want.data()}, span.begin, span.end);
-            contest.contract.expect(want.untouched_outside(span), "wrote outside its range");
-            for (auto& candidate : contest.candidates) {
-                got.reset();
-                candidate.kernel({x.data(), table.data(), got.data()}, span.begin, span.end);
-                candidate.check.expect(got.difference(want) == got.kNone,
-                                       [&] { return mismatch("y", c, span, want, got); });
-            }
-        }
+        compare_parts<uint8_t>(contest, "y", c, parts, c.shape.numel(), 1, [&](auto kernel, uint8_t* y, Span part) {
+            kernel({x.data(), table.data(), y}, part.begin, part.end);
+        });
     });
     contest.close(report);
 }
@@ -377,18 +361,9 @@ inline void check_mask_gradient(Report& report, bool quick) {
         const std::vector<float> dy = numbers(random, c.shape.numel(), 0.125f);
         std::vector<uint8_t> mask(dy.size());
         for (uint8_t& m : mask) m = random.below(2) != 0;
-        Guarded<float> want(c.shape.numel()), got(c.shape.numel());
-        for (Span span : parts) {
-            want.reset();
-            contest.reference({dy.data(), mask.data(), want.data()}, span.begin, span.end);
-            contest.contract.expect(want.untouched_outside(span), "wrote outside its range");
-            for (auto& candidate : contest.candidates) {
-                got.reset();
-                candidate.kernel({dy.data(), mask.data(), got.data()}, span.begin, span.end);
-                candidate.check.expect(got.difference(want) == got.kNone,
-                                       [&] { return mismatch("dx", c, span, want, got); });
-            }
-        }
+        compare_parts<float>(contest, "dx", c, parts, c.shape.numel(), 1, [&](auto kernel, float* y, Span part) {
+            kernel({dy.data(), mask.data(), y}, part.begin, part.end);
+        });
     });
     contest.close(report);
 }
@@ -519,22 +494,11 @@ void check_packing(Report& report, bool quick, const char* operation, Fn Kernels
             const int64_t from = packs ? columns : args.packed_columns(), to = packs ? args.packed_columns() : columns;
             const std::vector<uint8_t> src = integers<uint8_t>(random, rows * from);
             args.src = src.data();
-            Guarded<uint8_t> want(rows * to), got(rows * to);
-            for (Span span : all_spans(rows)) {
-                want.reset();
-                args.dst = want.data();
-                contest.reference(args, span.begin, span.end);
-                contest.contract.expect(want.untouched_outside({span.begin * to, span.end * to}),
-                                        "wrote outside its range");
-                for (auto& candidate : contest.candidates) {
-                    got.reset();
-                    args.dst = got.data();
-                    candidate.kernel(args, span.begin, span.end);
-                    candidate.check.expect(got.difference(want) == got.kNone, [&] {
-                        return mismatch(std::to_string(bits) + " bits", c, span, want, got);
-                    });
-                }
-            }
+            compare_parts<uint8_t>(contest, std::to_string(bits) + " bits", c, all_spans(rows), rows * to, to,
+                                   [&](auto kernel, uint8_t* y, Span part) {
+                                       args.dst = y;
+                                       kernel(args, part.begin, part.end);
+                                   });
         }
     contest.close(report);
 }

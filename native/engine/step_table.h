@@ -1,7 +1,8 @@
 // The kinds of steps a program may have: one table, each row a name and what makes a step from its description.
 //
-// To add one: a class in a file of engine/steps/ whose constructor reads and checks the attributes, and whose plan()
-// checks the inputs, makes the outputs and says what is to be done; and a line in the add_... function of that file.
+// To add one: a class in a file of engine/steps/ with its name, kName, whose constructor reads and checks the
+// attributes, and whose plan() checks the inputs, makes the outputs and says what is to be done; and its mention in the
+// add_... function of that file.
 #pragma once
 
 #include "engine/container.h"
@@ -9,11 +10,13 @@
 #include "engine/json.h"
 #include "engine/planner.h"
 
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace zeropoint {
@@ -88,14 +91,17 @@ private:
     std::vector<size_t> packed_;
 };
 
-// A step with one input and one output.
-class OneInput : public Step {
+// A step with as many inputs and outputs.
+template <size_t inputs, size_t outputs>
+class StepOf : public Step {
 protected:
-    explicit OneInput(StepReader& r) {
-        r.require_inputs(1);
-        r.require_outputs(1);
+    explicit StepOf(StepReader& r) {
+        r.require_inputs(inputs);
+        r.require_outputs(outputs);
     }
 };
+
+using OneInput = StepOf<1, 1>;
 
 // Scale and zero point of bytes, and the range they may have.
 struct ByteScale {
@@ -107,12 +113,14 @@ ByteScale read_scale(StepReader& r, const std::string& prefix);
 
 using StepMaker = std::unique_ptr<Step> (*)(StepReader&);
 
+template <class S>
+std::unique_ptr<Step> made(StepReader& r) {
+    return std::make_unique<S>(r);
+}
+
 class StepTable {
 public:
-    template <class S>
-    void add(const char* name) {
-        makers_.emplace(name, [](StepReader& r) -> std::unique_ptr<Step> { return std::make_unique<S>(r); });
-    }
+    void add(std::initializer_list<std::pair<const std::string, StepMaker>> steps) { makers_.insert(steps); }
     // Null if there is none.
     StepMaker find(const std::string& name) const;
     std::vector<std::string> names() const;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from few_layers import Layers
 from torch import nn
 
 import zeropoint
@@ -78,17 +79,13 @@ def test_choosing_again_changes_nothing():
 
 
 def test_shared_observers_are_judged_at_all_their_places():
-    class Joined(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(8, 4)
-
+    class Joined(Layers):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layer(torch.cat([x.relu(), -x], 1)[:, :8])
 
     torch.manual_seed(0)
     batches = [torch.randn(16, 4) for _ in range(2)]
-    prepared = prepared_on(Joined().eval(), batches, zeropoint.HistogramObserver)
+    prepared = prepared_on(Joined(layer=nn.Linear(8, 4)).eval(), batches, zeropoint.HistogramObserver)
     names = [change.name for change in choose_ranges(prepared, batches)]
     assert len(names) == len(set(names))
 

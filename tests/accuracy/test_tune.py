@@ -10,6 +10,7 @@ import os
 
 import pytest
 import torch
+from few_layers import Layers
 from torch import nn
 
 import zeropoint
@@ -307,11 +308,7 @@ def test_ranges_of_each_call_are_tried_before_what_is_slow():
     assert torch.equal(found.program(data[3]), found.model(data[3]))
 
 
-class Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.all, self.last = nn.Linear(16, 48), nn.Linear(16, 16)
-
+class Attention(Layers):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         query, key, value = self.all(x).chunk(3, -1)
         return self.last((query @ key.mT * 0.25).softmax(-1) @ value)
@@ -320,7 +317,7 @@ class Attention(nn.Module):
 class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.attention = Attention()
+        self.attention = Attention(all=nn.Linear(16, 48), last=nn.Linear(16, 16))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.attention(x)

@@ -8,8 +8,9 @@ import math
 
 import pytest
 import torch
-from damaged_models import BAD, Net, batches, clipped, net, per_tensor, with_outliers
-from graph_models import Bert, Recurrent
+from damaged_models import BAD, Net, assert_outliers_found, batches, clipped, net, per_tensor, with_outliers
+from few_layers import Layers
+from graph_models import Bert, Recurrent, SpoiledRecurrent
 from torch import nn
 
 import zeropoint
@@ -36,12 +37,7 @@ def graph(model: Net, mapping: zeropoint.QConfigMapping) -> nn.Module:
 def test_outliers_in_a_weight_are_found_in_a_graph() -> None:
     model = with_outliers(net())
     found = zeropoint.compare(model, graph(model, zeropoint.QConfigMapping().set_global(per_tensor())), batches())
-    worst = found.rows[0]
-    assert worst.path == BAD
-    assert worst.share > 0.5
-    assert worst.weight_sqnr is not None
-    assert worst.weight_sqnr < 30
-    assert "outliers in the weight" in worst.why
+    assert_outliers_found(found.rows)
 
 
 def test_a_clipped_range_is_found_in_a_graph() -> None:
@@ -162,15 +158,11 @@ def test_dynamic_modules() -> None:
 
 
 def test_a_module_that_is_called_twice_has_one_row_of_both() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(4, 4)
-
+    class Twice(Layers):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.fc(self.fc(x))
 
-    model = Twice().eval()
+    model = Twice(fc=nn.Linear(4, 4)).eval()
     found = zeropoint.compare(model, zeropoint.quantize_dynamic(model), [torch.randn(5, 4)])
     assert [row.path for row in found.rows] == ["fc"]
 
@@ -244,24 +236,12 @@ def test_layers_with_equalized_channels_are_compared_with_the_float_ones() -> No
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 @pytest.mark.parametrize("spoiled", [0, 1, 2])
 def test_a_recurrent_network_that_was_split_is_compared_run_by_run(kind, spoiled):
-    class Network(nn.Module):
-        """In one layer two inputs that are equal have large weights that cancel: 8 bits would spoil it."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.recurrent = kind(16, 24, num_layers=3)
-            with torch.no_grad():
-                for name, value in self.recurrent.named_parameters():
-                    if name.startswith(f"weight_ih_l{spoiled}"):
-                        value[:, 0], value[:, 1] = 300 * value[:, 2], -300 * value[:, 2]
-                    elif f"_l{spoiled - 1}" in name:  # its first two units
-                        value[1::24] = value[0::24]
-
+    class Sequence(SpoiledRecurrent):
         def forward(self, x):
             return self.recurrent(x)[0]
 
     torch.manual_seed(0)
-    model, x = Network().eval(), torch.randn(7, 5, 16)
+    model, x = Sequence(kind, spoiled).eval(), torch.randn(7, 5, 16)
     x[..., 1] = x[..., 0]
     quantized = zeropoint.to_int8(model, (x,), mode="dynamic", progress=False)
     found = zeropoint.compare(model, quantized, [x, x[:3]], progress=False)
@@ -271,15 +251,11 @@ def test_a_recurrent_network_that_was_split_is_compared_run_by_run(kind, spoiled
 
 
 def test_a_model_that_takes_any_number_of_inputs_is_compared_and_tuned() -> None:
-    class Varied(nn.Module):  # as those of from_onnx are
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(8, 4)
-
+    class Varied(Layers):  # as those of from_onnx are
         def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
             return self.layer(inputs[0] + inputs[1])
 
-    model, batches = Varied().eval(), [(torch.randn(6, 8), torch.randn(6, 8)) for _ in range(4)]
+    model, batches = Varied(layer=nn.Linear(8, 4)).eval(), [(torch.randn(6, 8), torch.randn(6, 8)) for _ in range(4)]
     quantized = zeropoint.to_int8(model, batches[0], batches, progress=False)
     assert zeropoint.compare(model, quantized, batches, progress=False).sqnr > 20
     assert len(gptq(model, quantized, batches)) == 1

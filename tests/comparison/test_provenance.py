@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from few_layers import Layers
 from torch import Tensor, nn
 
 import zeropoint
@@ -75,12 +76,8 @@ def test_another_model_is_refused_with_the_call_that_it_lacks() -> None:
         zeropoint.compare(nn.Sequential(nn.Linear(6, 8), nn.ReLU()).eval(), quantized, [batch()], progress=False)
 
 
-class Twice(nn.Module):
+class Twice(Layers):
     """One module that is called twice, and one operator that one module calls twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shared = nn.Linear(6, 6)
 
     def forward(self, x: Tensor) -> Tensor:
         first = self.shared(x)
@@ -90,7 +87,7 @@ class Twice(nn.Module):
 
 def test_calls_of_one_module_are_told_apart() -> None:
     torch.manual_seed(0)
-    model = Twice().eval()
+    model = Twice(shared=nn.Linear(6, 6)).eval()
     values = [identity(node) for node in float_graph(model, (batch(),)).graph.nodes]
     assert len(set(values)) == len(values)
     linear = [value for value in values if value.call == "linear"]
@@ -103,7 +100,7 @@ def test_calls_of_one_module_are_told_apart() -> None:
 
 
 def test_captures_give_the_same_identities_whatever_was_captured_before() -> None:
-    one, two = Branches(False).eval(), Twice().eval()
+    one, two = Branches(False).eval(), Twice(shared=nn.Linear(6, 6)).eval()
     first = [[identity(n) for n in float_graph(model, (batch(),)).graph.nodes] for model in (one, two)]
     second = [[identity(n) for n in float_graph(model, (batch(),)).graph.nodes] for model in (two, one)]
     assert first == second[::-1]
@@ -112,7 +109,7 @@ def test_captures_give_the_same_identities_whatever_was_captured_before() -> Non
 @pytest.mark.parametrize("how", ["as it is", "copied", "saved"])
 def test_what_a_node_holds_stays_with_it(how: str) -> None:
     torch.manual_seed(0)
-    model = Twice().eval()
+    model = Twice(shared=nn.Linear(6, 6)).eval()
     quantized: Any = zeropoint.to_int8(model, (batch(),), [batch()], progress=False)
     if how == "copied":
         quantized = copy.deepcopy(quantized)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from damaged_models import BAD, batches, clipped, per_tensor, with_outliers
+from damaged_models import BAD, assert_outliers_found, batches, clipped, net, per_tensor, with_outliers
+from few_layers import Layers
 from graph_models import Bert, Recurrent
 from script_graphs import STATIC, reloaded, scripted
 from torch import Tensor, nn
@@ -40,15 +41,6 @@ def _both_ways(quick: bool) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("traced", ways, ids=["scripted", "traced"])
 
 
-def net() -> Any:
-    torch.manual_seed(0)
-    model = Net()
-    with torch.no_grad():
-        for _ in range(3):
-            model(torch.randn(8, 3, 8, 8))
-    return model.eval()
-
-
 def quantized(script: Any, qconfigs: Any, data: list[Any]) -> Any:
     prepared = zeropoint.prepare_jit(script, qconfigs)
     for batch in data:
@@ -58,14 +50,9 @@ def quantized(script: Any, qconfigs: Any, data: list[Any]) -> Any:
 
 @_both_ways(quick=False)
 def test_outliers_in_a_weight_are_found(traced: bool) -> None:
-    script = scripted(with_outliers(net()), traced, batches()[0])
+    script = scripted(with_outliers(net(Net)), traced, batches()[0])
     found = zeropoint.compare(script, quantized(script, {"": per_tensor()}, batches()), batches())
-    worst = found.rows[0]
-    assert worst.path == BAD
-    assert worst.share > 0.5
-    assert worst.weight_sqnr is not None
-    assert worst.weight_sqnr < 30
-    assert "outliers in the weight" in worst.why
+    assert_outliers_found(found.rows)
     [third] = [row for row in found.rows if row.path == "third"]
     assert third.sqnr < 20
     assert third.alone > 30
@@ -73,7 +60,7 @@ def test_outliers_in_a_weight_are_found(traced: bool) -> None:
 
 @_both_ways(quick=True)
 def test_a_clipped_range_is_found(traced: bool) -> None:
-    script = scripted(net(), traced, batches()[0])
+    script = scripted(net(Net), traced, batches()[0])
     found = zeropoint.compare(script, quantized(script, STATIC | {BAD: clipped()}, batches()), batches())
     assert found.rows[0].path == BAD
     assert found.rows[0].clipped > 0.1
@@ -82,7 +69,7 @@ def test_a_clipped_range_is_found(traced: bool) -> None:
 @_both_ways(quick=False)
 def test_rows_are_those_of_the_graph(traced: bool) -> None:
     """The numbers of the same layers, quantized from the same ranges by torch.export, are nearly the same."""
-    model = net()
+    model = net(Net)
     script = scripted(model, traced, batches()[0])
     found = zeropoint.compare(script, quantized(script, STATIC, batches()), batches())
     mapping = zeropoint.QConfigMapping().set_global(STATIC[""])
@@ -134,31 +121,27 @@ def test_recurrent_layers(kind: Any, traced: bool) -> None:
 
 
 def test_the_float_model_may_be_a_module() -> None:
-    model = net()
+    model = net(Net)
     script = scripted(model, False, batches()[0])
     made = quantized(script, STATIC, batches())
     by_module, by_script = (zeropoint.compare(source, made, batches()) for source in (model, script))
     assert [row.sqnr for row in by_module.rows] == [row.sqnr for row in by_script.rows]
 
 
-class OnData(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
+class OnData(Layers):
     def forward(self, x: Tensor) -> Tensor:
         y = self.layer(x)
         return y if bool(y.sum() > 0) else -y
 
 
 def test_what_depends_on_data_is_named() -> None:
-    script, x = torch.jit.script(OnData().eval()), torch.randn(3, 4)
+    script, x = torch.jit.script(OnData(layer=nn.Linear(4, 4)).eval()), torch.randn(3, 4)
     with pytest.raises(NotStraight, match="reads the value of a tensor"):
         zeropoint.compare(script, quantized(script, STATIC, [x]), [x])
 
 
 def test_another_model_is_refused() -> None:
-    script, x = torch.jit.script(OnData().eval().layer), torch.randn(3, 4)
+    script, x = torch.jit.script(OnData(layer=nn.Linear(4, 4)).eval().layer), torch.randn(3, 4)
     other = torch.jit.script(nn.Sequential(nn.Linear(4, 5), nn.ReLU()).eval())
     with pytest.raises(ValueError, match="the quantized model was made from"):
         zeropoint.compare(other, quantized(script, STATIC, [x]), [x])
@@ -166,7 +149,7 @@ def test_another_model_is_refused() -> None:
 
 @pytest.mark.parametrize("mode", ["static", "dynamic"])
 def test_the_most_sensitive_layer_is_found(mode: str) -> None:
-    script = scripted(with_outliers(net()), True, batches()[0])
+    script = scripted(with_outliers(net(Net)), True, batches()[0])
     if mode == "static":
         found = zeropoint.sensitivity(script, batches(), qconfig=per_tensor(), progress=False)
         assert found.rows[0].path == BAD
@@ -186,7 +169,7 @@ def test_sensitivity_says_what_it_does_not_take() -> None:
 
 
 def test_report_has_times_and_sizes(tmp_path: Path) -> None:
-    script = scripted(net(), True, batches()[0])
+    script = scripted(net(Net), True, batches()[0])
     made = quantized(script, STATIC, batches())
     findings = write_report(tmp_path / "report.html", script, made, batches())
     assert findings.runs_as == "as a program"

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from few_layers import Behind
+from torch import Tensor
 from torch.nn import functional as F
 
 import zeropoint
@@ -31,19 +32,10 @@ CASES: dict[str, tuple[Callable[[Tensor], Tensor], int, int, str]] = {
 }
 
 
-class _Model(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.layer, self.function = nn.Linear(4, 4), function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(self.layer(x))
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_sizes_that_pytorch_refuses_are_refused(name: str) -> None:
     function, rows, other, message = CASES[name]
-    model, x, wrong = _Model(function).eval(), torch.randn(rows, 4), torch.randn(other, 4)
+    model, x, wrong = Behind(function).eval(), torch.randn(rows, 4), torch.randn(other, 4)
     graph = zeropoint.to_int8(model, (x,), [x], progress=False)
     program = zeropoint.compile(graph, (x,))
     assert torch.equal(program(x), graph(x))

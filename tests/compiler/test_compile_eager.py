@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from few_layers import Layers
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
@@ -111,15 +112,11 @@ def test_a_model_that_was_prepared_and_not_converted_is_refused() -> None:
 
 
 def test_a_symbolic_trace_is_a_float_model() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-
+    class Model(Layers):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.exp(self.layer(x)).reshape(-1)
 
-    model, x = Model().eval(), torch.randn(2, 4)
+    model, x = Model(layer=nn.Linear(4, 4)).eval(), torch.randn(2, 4)
     program = zeropoint.compile(torch.fx.symbolic_trace(model), (x,))
     with torch.no_grad():
         torch.testing.assert_close(program(x), model(x))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from few_layers import Layers
 from graph_models import Bert, Recurrent, UNet, with_statistics
 from operator_cases import CASES, MOVING_CASES, POOLING_CASES, model_of, spelled
 from script_graphs import BOTH_WAYS, STATIC, quantized, reloaded, scripted
@@ -247,11 +248,7 @@ def test_operator_gives_the_bytes_of_the_script(name: str, shape: tuple[int, ...
 # ---------------------------------------------------------------------------------------------------------- structure
 
 
-class Nested(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.last = nn.Linear(6, 6), nn.Linear(6, 6)
-
+class Nested(Layers):
     def forward(self, x: Tensor) -> dict[str, tuple[Tensor, list[Tensor]]]:
         y = self.layer(x)
         return {"sum": (self.last(torch.tanh(y) + y), [x]), "parts": (y, [y, x])}
@@ -260,7 +257,7 @@ class Nested(nn.Module):
 def test_results_are_nested_as_the_script_nests_them() -> None:
     torch.manual_seed(0)
     x = torch.randn(4, 6)
-    model = quantized(torch.jit.script(Nested().eval()), x)
+    model = quantized(torch.jit.script(Nested(layer=nn.Linear(6, 6), last=nn.Linear(6, 6)).eval()), x)
     assert_same(zeropoint.compile(model, x), model, x)
 
 
@@ -296,11 +293,7 @@ def test_what_is_known_is_decided(count: int) -> None:
     assert_same(program, model, torch.randn(7, 6), *inputs[1:])
 
 
-class Forked(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class Forked(Layers):
     def forward(self, x: Tensor) -> Tensor:
         later = torch.jit.fork(self.layer, x)
         return torch.jit.wait(later) + x
@@ -308,18 +301,14 @@ class Forked(nn.Module):
 
 def test_what_is_forked_is_computed_in_line() -> None:
     x = torch.randn(4, 6)
-    model = quantized(torch.jit.script(Forked().eval()), x)
+    model = quantized(torch.jit.script(Forked(layer=nn.Linear(6, 6)).eval()), x)
     assert_same(zeropoint.compile(model, (x,)), model, x)
 
 
 # --------------------------------------------------------------------------------------------------- checks of sizes
 
 
-class Small(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class Small(Layers):
     def forward(self, x: Tensor) -> Tensor:
         if x.size(0) > 3:
             raise ValueError("three at most")
@@ -331,7 +320,7 @@ class Small(nn.Module):
 def test_sizes_that_the_script_refuses_are_refused_by_its_program(tmp_path: Path) -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 5, 6)[:, :4]
-    model = quantized(torch.jit.script(Small().eval()), x)
+    model = quantized(torch.jit.script(Small(layer=nn.Linear(6, 6)).eval()), x)
     program = zeropoint.compile(reloaded(model), (x,))
     assert_same(program, model, x)
     assert_same(program, model, torch.randn(1, 8, 6))
@@ -395,11 +384,7 @@ class OnData(nn.Module):
         return y
 
 
-class OnSize(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class OnSize(Layers):
     def forward(self, x: Tensor) -> Tensor:
         y = self.layer(x)
         if x.size(0) > 3:
@@ -407,11 +392,7 @@ class OnSize(nn.Module):
         return y
 
 
-class Steps(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class Steps(Layers):
     def forward(self, x: Tensor) -> Tensor:
         y = x[0]
         for i in range(x.size(0)):
@@ -441,11 +422,7 @@ class Averaging(nn.Module):
         return self.layer(x) + self.seen
 
 
-class NoStep(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class NoStep(Layers):
     def forward(self, x: Tensor) -> Tensor:
         return torch.matrix_exp(self.layer(x))
 
@@ -454,8 +431,8 @@ class NoStep(nn.Module):
     ("model", "said"),
     [
         (OnData(), r"aten::Bool \(File .*, line \d+: if bool\(y.sum\(\) > 1000\):\) reads the value of a tensor"),
-        (OnSize(), r"prim::If \(File .*if x.size\(0\) > 3.*a condition on a dynamic size"),
-        (Steps(), r"prim::Loop \(File .*for i in range.*a loop over a dynamic size"),
+        (OnSize(layer=nn.Linear(6, 6)), r"prim::If \(File .*if x.size\(0\) > 3.*a condition on a dynamic size"),
+        (Steps(layer=nn.Linear(6, 6)), r"prim::Loop \(File .*for i in range.*a loop over a dynamic size"),
         (Counting(), r"prim::SetAttr assigns 'calls': the model changes"),
         (Averaging(), r"'seen', which is written to"),
     ],
@@ -472,7 +449,7 @@ def test_what_is_no_straight_line_is_named_with_its_line_and_a_way_out(model: nn
 def test_operator_without_a_step_is_named_with_its_line_or_computed_by_torch() -> None:
     torch.manual_seed(0)
     x = torch.randn(6, 6)
-    model = quantized(torch.jit.script(NoStep().eval()), x)
+    model = quantized(torch.jit.script(NoStep(layer=nn.Linear(6, 6)).eval()), x)
     with pytest.raises(
         Unsupported, match=r"aten.linalg_matrix_exp.default \(File .*line \d+: return torch.matrix_exp.*fallback=True"
     ):
@@ -482,7 +459,7 @@ def test_operator_without_a_step_is_named_with_its_line_or_computed_by_torch() -
 
 def test_inputs_that_the_script_does_not_take_are_refused() -> None:
     x = torch.randn(6, 6)
-    model = quantized(torch.jit.script(NoStep().eval()), x)
+    model = quantized(torch.jit.script(NoStep(layer=nn.Linear(6, 6)).eval()), x)
     with pytest.raises(ValueError, match="does not run on the example inputs"):
         zeropoint.compile(model, (torch.randn(6, 5),))
 

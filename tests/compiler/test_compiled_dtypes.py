@@ -7,26 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from few_layers import Beside
+from torch import Tensor
 from torch.nn import functional as F
 
 import zeropoint
 
 
-class _Beside(nn.Module):
-    """A layer to quantize, and a function of other inputs."""
-
-    def __init__(self, function: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.layer, self.function = nn.Linear(4, 4), function
-
-    def forward(self, side: Tensor, *others: Tensor) -> list[Tensor]:
-        return [self.layer(side), self.function(*others)]
-
-
 def _made(function: Callable[..., Tensor], *example: Tensor) -> tuple[Any, Any]:
     inputs = (torch.randn(3, 4), *example)
-    graph = zeropoint.to_int8(_Beside(function).eval(), inputs, [inputs], progress=False)
+    graph = zeropoint.to_int8(Beside(function).eval(), inputs, [inputs], progress=False)
     return graph, zeropoint.compile(graph, inputs)
 
 
@@ -156,7 +146,7 @@ def test_nothing_cannot_be_padded_with_itself(mode: str) -> None:
 
 def test_products_of_matrices_without_elements_stay_floats() -> None:
     side, x = torch.randn(3, 4), torch.ones(2, 0)
-    model = _Beside(lambda x: x @ x.T).eval()
+    model = Beside(lambda x: x @ x.T).eval()
     graph = zeropoint.to_int8(model, (side, x), [(side, x)], progress=False, dynamic_shapes={})
     for run in (graph, zeropoint.compile(graph, (side, x))):
         assert torch.equal(run(side, x)[1], torch.zeros(2, 2))
@@ -183,7 +173,7 @@ def test_functions_of_integers_that_give_floats_are_not_quantized(name: str, dty
 
 def test_a_product_over_an_axis_of_one_sums_the_other() -> None:
     inputs = torch.randn(3, 4), torch.arange(3).reshape(3, 1), torch.arange(8).reshape(4, 2)
-    model = _Beside(lambda x, y: torch.tensordot(x, y, dims=([1], [0]))).eval()
+    model = Beside(lambda x, y: torch.tensordot(x, y, dims=([1], [0]))).eval()
     graph = zeropoint.to_int8(model, inputs, [inputs], progress=False, dynamic_shapes={})
     for run in (graph, zeropoint.compile(graph, inputs)):
         assert torch.equal(run(*inputs)[1], model(*inputs)[1])

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from equal_programs import assert_equal, assert_equal_for
+from few_layers import Layers
 from graph_models import Recurrent
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 import zeropoint
 from zeropoint.compiler import Unsupported
@@ -175,21 +176,10 @@ def made(name: str) -> tuple[Any, Any]:
     return quantized, zeropoint.compile(quantized, inputs)
 
 
-def assert_equal(found: Any, expected: Any) -> None:
-    found, expected = pytree.tree_leaves(found), pytree.tree_leaves(expected)
-    assert len(found) == len(expected)
-    for f, e in zip(found, expected):
-        assert torch.equal(torch.as_tensor(f), e)
-
-
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_program_gives_the_bytes_of_the_graph(name: str, isa: str) -> None:
     quantized, program = made(name)
-    torch.manual_seed(1)
-    for sizes in SIZES:
-        inputs = EXAMPLES[name].inputs(*sizes)
-        with torch.no_grad():
-            assert_equal(program(*inputs), quantized(*inputs))
+    assert_equal_for(SIZES, EXAMPLES[name].inputs, program, quantized)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -327,15 +317,11 @@ def test_unit_vectors_have_the_bytes_of_the_graph(dim: int) -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 40)
 
-    class Unit(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(40, 32)
-
+    class Unit(Layers):
         def forward(self, x: Tensor) -> Tensor:
             return F.normalize(torch.relu(self.linear(x)), dim=dim)
 
-    quantized = zeropoint.to_int8(Unit().eval(), (x,), mode="dynamic", progress=False)
+    quantized = zeropoint.to_int8(Unit(linear=nn.Linear(40, 32)).eval(), (x,), mode="dynamic", progress=False)
     with torch.no_grad():
         assert torch.equal(zeropoint.compile(quantized, (x,))(x), quantized(x))
         torch.testing.assert_close(quantized(x).norm(dim=dim).amax(), torch.tensor(1.0))

@@ -9,6 +9,7 @@ from typing import Any
 import golden_programs
 import pytest
 import torch
+from few_layers import Layers
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -56,11 +57,7 @@ def test_saved_program_gives_the_bytes_of_the_graph(mode: str, isa: str, tmp_pat
         assert torch.equal(torch.from_numpy(loaded(x.numpy())), expected)
 
 
-class Masked(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
-
+class Masked(Layers):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         y = self.first(x)[:, None]
         return self.last(F.scaled_dot_product_attention(y, y, y, attn_mask=mask).squeeze(1))
@@ -70,7 +67,7 @@ def test_rows_that_see_nothing_are_zero_in_programs_too() -> None:
     torch.manual_seed(0)
     x, mask = torch.randn(2, 5, 8), torch.zeros(2, 1, 5, 5)
     mask[0, :, 2] = -math.inf
-    graph = zeropoint.to_int8(Masked().eval(), (x, mask), progress=False)
+    graph = zeropoint.to_int8(Masked(first=nn.Linear(8, 8), last=nn.Linear(8, 8)).eval(), (x, mask), progress=False)
     program = zeropoint.compile(graph, (x, mask))
     with torch.no_grad():
         expected = graph(x, mask)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from few_layers import Beside
+from torch import Tensor
 from torch.nn import functional as F
 
 import zeropoint
@@ -16,22 +17,11 @@ SPECIAL = torch.tensor(
 )
 
 
-class _Beside(nn.Module):
-    """A layer to quantize, and a function of other inputs."""
-
-    def __init__(self, function: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.layer, self.function = nn.Linear(4, 4), function
-
-    def forward(self, side: Tensor, *others: Tensor) -> list[Tensor]:
-        return [self.layer(side), self.function(*others)]
-
-
 def _check(function: Callable[..., Tensor], *given: Tensor) -> None:
     """Calibrated on ordinary numbers, run on those that are given."""
     side = torch.randn(3, 4)
     inputs = (side, *(torch.rand(t.shape) for t in given))
-    graph = zeropoint.to_int8(_Beside(function).eval(), inputs, [inputs], progress=False, dynamic_shapes={})
+    graph = zeropoint.to_int8(Beside(function).eval(), inputs, [inputs], progress=False, dynamic_shapes={})
     program = zeropoint.compile(graph, inputs)
     expected = function(*given)
     for run in (graph, program):

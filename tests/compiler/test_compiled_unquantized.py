@@ -11,6 +11,8 @@ from typing import Any
 import golden_programs
 import pytest
 import torch
+from equal_programs import assert_equal, assert_equal_for
+from few_layers import Layers
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
@@ -165,19 +167,10 @@ def made(name: str) -> tuple[nn.Module, Any, Any]:
     return model, quantized, zeropoint.compile(quantized, inputs)
 
 
-def assert_equal(found: Any, expected: Any) -> None:
-    for f, e in zip(pytree.tree_leaves(found), pytree.tree_leaves(expected), strict=True):
-        assert torch.equal(torch.as_tensor(f), e)
-
-
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_program_gives_the_bytes_of_the_graph(name: str, isa: str) -> None:
     _, quantized, program = made(name)
-    torch.manual_seed(1)
-    for sizes in SIZES:
-        inputs = EXAMPLES[name].inputs(*sizes)
-        with torch.no_grad():
-            assert_equal(program(*inputs), quantized(*inputs))
+    assert_equal_for(SIZES, EXAMPLES[name].inputs, program, quantized)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -226,16 +219,12 @@ def test_graph_is_as_near_to_the_float_model_as_rounding_allows(name: str) -> No
 
 
 def test_kernels_that_are_computed_are_those_of_the_call() -> None:
-    class Computed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-
+    class Computed(Layers):
         def forward(self, x: Tensor) -> Tensor:
             return F.conv1d(self.linear(x), x)
 
     x = torch.randn(4, 4, 4)
-    quantized = zeropoint.to_int8(Computed().eval(), (x,), progress=False)
+    quantized = zeropoint.to_int8(Computed(linear=nn.Linear(4, 4)).eval(), (x,), progress=False)
     program = zeropoint.compile(quantized, (x,))
     other = torch.randn(4, 4, 4)
     assert torch.equal(program(other), quantized(other))

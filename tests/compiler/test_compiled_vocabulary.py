@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from few_layers import Layers
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -325,16 +326,12 @@ def test_an_instance_norm_with_the_statistics_of_training_is_a_part_of_the_layer
 
 
 def test_branches_that_data_decides_are_both_computed() -> None:
-    class Branches(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(8, 8)
-
+    class Branches(Layers):
         def forward(self, x: Tensor) -> Tensor:
             return torch.cond(x.sum() > 0, lambda v: v.sin(), lambda v: v * 2, (self.layer(x),))
 
     torch.manual_seed(0)
-    model, x = Branches().eval(), torch.randn(3, 8)
+    model, x = Branches(layer=nn.Linear(8, 8)).eval(), torch.randn(3, 8)
     quantized = zeropoint.to_int8(model, (x,), [x, -x], progress=False)
     program = zeropoint.compile(quantized, (x,))
     for batch in (x, -x):

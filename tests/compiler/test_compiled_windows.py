@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from few_layers import Layers
 from torch import Tensor, nn
 
 import zeropoint
@@ -73,16 +74,12 @@ def test_running_extremes_take_the_last_of_equal_values_and_keep_nan(dim: int) -
 def test_distances_between_all_rows() -> None:
     torch.manual_seed(0)
 
-    class Far(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = nn.Linear(3, 3)
-
+    class Far(Layers):
         def forward(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
             return self.first(a), torch.cdist(a, b)
 
     a, b = torch.randn(2, 5, 3), torch.randn(2, 4, 3)
-    quantized = zeropoint.to_int8(Far().eval(), (a, b), mode="dynamic", progress=False)
+    quantized = zeropoint.to_int8(Far(first=nn.Linear(3, 3)).eval(), (a, b), mode="dynamic", progress=False)
     assert torch.allclose(quantized(a, b)[1], torch.cdist(a, b), atol=1e-5)
     assert torch.equal(zeropoint.compile(quantized, (a, b))(a, b)[1], quantized(a, b)[1])
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from few_layers import Layers
 from torch import nn
 
 import zeropoint
@@ -42,11 +43,7 @@ def test_functions_behind_layers_are_part_of_them() -> None:
     assert torch.equal(program(x), quantized(x))
 
 
-class Twice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
-
+class Twice(Layers):
     def forward(self, x: torch.Tensor) -> Any:
         y = self.first(x)
         return {"sum": self.second(torch.tanh(y) + y), "parts": (y, [x])}
@@ -55,7 +52,7 @@ class Twice(nn.Module):
 def test_results_are_nested_as_the_model_nests_them() -> None:
     torch.manual_seed(0)
     x = torch.randn(4, 6)
-    quantized, program = compiled(Twice(), x)
+    quantized, program = compiled(Twice(first=nn.Linear(6, 6), second=nn.Linear(6, 6)), x)
     found, expected = program(x), quantized(x)
     assert torch.equal(found["sum"], expected["sum"])
     assert torch.equal(found["parts"][0], expected["parts"][0])
@@ -63,18 +60,14 @@ def test_results_are_nested_as_the_model_nests_them() -> None:
     assert torch.equal(found["parts"][1][0], x)
 
 
-class Sorted(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class Sorted(Layers):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.matrix_exp(self.layer(x))
 
 
 def test_operator_without_a_step_is_named() -> None:
     with pytest.raises(Unsupported, match="matrix_exp"):
-        compiled(Sorted(), torch.randn(6, 6))
+        compiled(Sorted(layer=nn.Linear(6, 6)), torch.randn(6, 6))
 
 
 class Lacking(nn.Module):
@@ -82,7 +75,7 @@ class Lacking(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer, self.inner = nn.Linear(6, 6), Sorted()
+        self.layer, self.inner = nn.Linear(6, 6), Sorted(layer=nn.Linear(6, 6))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         torch.rand([]).lt(0.5)
@@ -122,11 +115,7 @@ def test_operators_in_a_row_are_one_step() -> None:
     assert torch.equal(program(x).nan_to_num(9), quantized(x).nan_to_num(9))
 
 
-class OfSizes(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class OfSizes(Layers):
     def forward(self, x: torch.Tensor) -> Any:
         n = x.shape[0]
         half, least = n // 2, min(n, 3)
@@ -135,10 +124,10 @@ class OfSizes(nn.Module):
 
 def test_numbers_of_sizes_are_computed_for_each_size() -> None:
     torch.manual_seed(0)
-    quantized, program = compiled(OfSizes(), torch.randn(8, 6))
+    quantized, program = compiled(OfSizes(layer=nn.Linear(6, 6)), torch.randn(8, 6))
     for count in (8, 5, 4):
         x = torch.randn(count, 6)
-        for found, expected, of_torch in zip(program(x), quantized(x), OfSizes()(x), strict=True):
+        for found, expected, of_torch in zip(program(x), quantized(x), OfSizes(layer=nn.Linear(6, 6))(x), strict=True):
             assert torch.equal(found, expected)
             assert found.shape == of_torch.shape
 

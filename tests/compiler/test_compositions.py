@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from few_layers import Layers
 from torch import Tensor, nn
 from torch.export import Dim
 from torch.utils import _pytree as pytree
@@ -221,15 +222,11 @@ def test_an_lstm_with_a_projected_state_of_a_fixed_length_is_a_program(bidirecti
 
 
 def test_a_condition_on_sizes_chooses_in_graph_and_program() -> None:
-    class Conditional(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-
+    class Conditional(Layers):
         def forward(self, x: Tensor) -> Any:
             return self.layer(x), torch.cond(x.shape[0] > 5, lambda x: x.cos(), lambda x: x.sin(), [x])
 
-    model, x = Conditional().eval(), torch.randn(4, 4)
+    model, x = Conditional(layer=nn.Linear(4, 4)).eval(), torch.randn(4, 4)
     quantized = zeropoint.to_int8(model, (x,), [x], progress=False, dynamic_shapes={"x": {0: Dim.AUTO}})
     program = zeropoint.compile(quantized, (x,))
     for given in (x, torch.randn(8, 4)):

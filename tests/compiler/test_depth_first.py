@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from few_layers import Layers
 from torch import Tensor, nn
 
 import zeropoint
@@ -103,11 +104,7 @@ class Block(nn.Module):
         return self.last(x + self.narrow(nn.functional.gelu(self.wide(x))))
 
 
-class Encoder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(Block() for _ in range(2))
-
+class Encoder(Layers):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         for block in self.blocks:
             x = block(x, mask)
@@ -117,7 +114,7 @@ class Encoder(nn.Module):
 @pytest.mark.parametrize("shared", [False, True], ids=["a mask for each sequence", "one mask"])
 def test_sequences_of_an_encoder_go_through_it_one_by_one(shared: bool) -> None:
     torch.manual_seed(2)
-    model, x = Encoder().eval(), torch.randn(BATCH, TOKENS, WIDTH)
+    model, x = Encoder(blocks=nn.ModuleList(Block() for _ in range(2))).eval(), torch.randn(BATCH, TOKENS, WIDTH)
     mask = torch.randn(TOKENS, TOKENS) if shared else torch.randn(BATCH, 1, 1, TOKENS)
     quantized = zeropoint.to_int8(model, (x, mask), progress=False)
     program, want = zeropoint.compile(quantized, (x, mask)), quantized(x, mask)

@@ -7,25 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from few_layers import Beside
+from torch import Tensor
 
 import zeropoint
 
 
-class _Beside(nn.Module):
-    """A layer to quantize, and a function of another input."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.layer, self.function = nn.Linear(4, 4), function
-
-    def forward(self, side: Tensor, x: Tensor) -> list[Tensor]:
-        return [self.layer(side), self.function(x)]
-
-
 def _made(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Any, Any]:
     inputs = (torch.randn(3, 4), x)
-    graph = zeropoint.to_int8(_Beside(function).eval(), inputs, [inputs], progress=False)
+    graph = zeropoint.to_int8(Beside(function).eval(), inputs, [inputs], progress=False)
     return graph, zeropoint.compile(graph, inputs, fallback=True)
 
 

@@ -7,18 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from few_layers import FUNCTIONS
 from torch import Tensor, nn
 
 import zeropoint
 from zeropoint.compiler.compiler import compile_with
-
-FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-}
 
 
 class Branches(nn.Module):

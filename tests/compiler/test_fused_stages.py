@@ -9,6 +9,7 @@ import golden_programs
 import pytest
 import torch
 import torch.nn.functional as F
+from few_layers import FUNCTIONS
 from torch import Tensor, nn
 
 import zeropoint
@@ -30,15 +31,6 @@ class Block(nn.Module):
         y = y + F.scaled_dot_product_attention(y, y, y)  # models with attention keep functions in float32
         y = self.last(y + self.narrow(self.function(self.wide(y))))
         return self.head(y)
-
-
-FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-}
 
 
 def compiled(model: nn.Module, x: Tensor) -> tuple[Any, Any, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from decoder_models import KINDS, WORDS, Decoder, decoder
+from decoder_models import KINDS, WORDS, Decoder, decoder, generated
 from torch import Tensor, nn
 
 import zeropoint
@@ -23,17 +23,6 @@ MODES: dict[str, dict[str, Any]] = {
     "weight_only": {"mode": "weight_only"},
     "int4": {"mode": "weight_only", "qconfig": zeropoint.float_qparams_weight_only_qconfig_4bit},
 }
-
-
-def generated(model: Any, prompt: Tensor, new: int = NEW) -> tuple[list[int], list[Tensor]]:
-    """Tokens, the likeliest each time, and all scores: the prompt at once, then one token after the other."""
-    tokens, scores, words = [], [], prompt
-    with torch.no_grad():
-        for _ in range(new):
-            scores.append(model(words))
-            words = scores[-1][:, -1:].argmax(-1)
-            tokens.append(int(words))
-    return tokens, scores
 
 
 @functools.cache
@@ -50,14 +39,14 @@ def quantized(kind: str, mode: str) -> Any:
 @pytest.mark.parametrize("kind", KINDS)
 def test_programs_give_the_scores_of_the_graph_token_by_token(kind: str, mode: str, tmp_path: Path) -> None:
     model = quantized(kind, mode)
-    tokens, scores = generated(model, PROMPT)
+    tokens, scores = generated(model, PROMPT, NEW)
     program = zeropoint.compile(model, (PROMPT,))
-    found, programs_scores = generated(program, PROMPT)
+    found, programs_scores = generated(program, PROMPT, NEW)
     assert found == tokens
     assert all(map(torch.equal, programs_scores, scores))
     program.save(tmp_path / "decoder.zpt")
     loaded = zeropoint.runtime.load(tmp_path / "decoder.zpt")
-    assert all(map(torch.equal, generated(lambda x: torch.from_numpy(loaded(x.numpy())), PROMPT)[1], scores))
+    assert all(map(torch.equal, generated(lambda x: torch.from_numpy(loaded(x.numpy())), PROMPT, NEW)[1], scores))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -85,16 +74,16 @@ def test_reset_begins_anew() -> None:
     model = quantized("gpt", "weight_only")
     program = zeropoint.compile(model, (PROMPT,))
     for runs in (model, program):
-        first = generated(runs, PROMPT)[0]
+        first = generated(runs, PROMPT, NEW)[0]
         assert not torch.equal(runs(PROMPT[:, :2]), runs(PROMPT[:, :2]))
         runs.reset()
-        assert generated(runs, PROMPT)[0] == first
+        assert generated(runs, PROMPT, NEW)[0] == first
         runs.reset()
 
 
 def test_a_copy_has_a_state_of_its_own() -> None:
     program = zeropoint.compile(quantized("gpt", "weight_only"), (PROMPT,))
-    alone = generated(program, PROMPT)[1]
+    alone = generated(program, PROMPT, NEW)[1]
     program.reset()
     one, other = program.copy(), program.copy()
     one(PROMPT)
@@ -122,10 +111,10 @@ def test_a_program_of_a_graph_that_has_run_begins_at_the_beginning() -> None:
 
 def test_graphs_with_state_are_pickled() -> None:
     model = quantized("gpt", "weight_only")
-    expected = generated(model, PROMPT)[1]
+    expected = generated(model, PROMPT, NEW)[1]
     again = pickle.loads(pickle.dumps(model))
     again.reset()
-    assert all(map(torch.equal, generated(again, PROMPT)[1], expected))
+    assert all(map(torch.equal, generated(again, PROMPT, NEW)[1], expected))
 
 
 def test_an_initial_state_that_is_not_zero_is_stored(tmp_path: Path) -> None:

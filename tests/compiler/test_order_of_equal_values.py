@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from few_layers import Beside
+from torch import Tensor
 
 import zeropoint
 
@@ -23,22 +24,13 @@ SORTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class _Beside(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.layer, self.function = nn.Linear(4, 4), function
-
-    def forward(self, side: Tensor, x: Tensor) -> list[Tensor]:
-        return [self.layer(side), self.function(x)]
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
 @pytest.mark.parametrize("name", SORTS)
 def test_graph_and_program_give_equal_values_the_same_order(name: str, dtype: torch.dtype) -> None:
     x = torch.randint(0, 5, (300,), generator=torch.Generator().manual_seed(0)).to(dtype)
     example = (torch.randn(3, 4), x)
-    model = _Beside(SORTS[name]).eval()
-    free = {"side": None, "x": None}
+    model = Beside(SORTS[name]).eval()
+    free = {"side": None, "others": (None,)}
     graph = zeropoint.to_int8(model, example, [example], progress=False, dynamic_shapes=free)
     program = zeropoint.compile(graph, example)
     found = graph(*example)[1]

@@ -12,6 +12,7 @@ import golden_programs
 import numpy as np
 import pytest
 import torch
+from few_layers import Layers
 from torch import nn
 
 import zeropoint
@@ -83,17 +84,13 @@ def test_every_fusion_that_makes_another_step_can_be_split() -> None:
 
 
 def test_free_sizes_stay_free_and_fixed_ones_fixed() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(8, 8)
-
+    class Model(Layers):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layer(x).reshape(x.shape[0], -1, 4)
 
     torch.manual_seed(0)
     x, other = torch.randn(3, 8), torch.randn(5, 8)
-    program = zeropoint.compile(zeropoint.to_int8(Model().eval(), (x,), [x], progress=False), (x,))
+    program = zeropoint.compile(zeropoint.to_int8(Model(layer=nn.Linear(8, 8)).eval(), (x,), [x], progress=False), (x,))
     graph, _ = restore(program)
     assert torch.equal(graph(other), program(other))
     with pytest.raises(ValueError, match="needs 8 there"):

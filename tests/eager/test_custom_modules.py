@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import torch
 from eight_bit_steps import steps_between
+from few_layers import Layers
 from torch import Tensor, nn
 
 import zeropoint
 from zeropoint.nn import quantizable, quantized
 
 
-class Custom(nn.Module):
+class Custom(Layers):
     def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
+        super().__init__(linear=nn.Linear(3, 3))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.linear(x)

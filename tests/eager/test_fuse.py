@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.ao.quantization as theirs
 from eager_models import stir, twins
+from few_layers import Layers
 from torch import Tensor, nn
 
 import zeropoint
@@ -226,28 +227,22 @@ class TestAutoFuse:
         torch.testing.assert_close(dict(model.state_dict()), dict(before), rtol=0, atol=0)
 
     def test_a_result_that_goes_elsewhere_too_is_not_swallowed(self) -> None:
-        class Two(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.fc, self.relu = nn.Linear(2, 2), nn.ReLU()
-
+        class Two(Layers):
             def forward(self, x: Tensor) -> Tensor:
                 y = self.fc(x)
                 return self.relu(y) + y
 
-        assert type(zeropoint.auto_fuse(Two().eval(), (torch.ones(1, 2),)).fc) is nn.Linear
+        model = Two(fc=nn.Linear(2, 2), relu=nn.ReLU()).eval()
+        assert type(zeropoint.auto_fuse(model, (torch.ones(1, 2),)).fc) is nn.Linear
 
     def test_a_result_that_is_returned_is_not_swallowed(self) -> None:
-        class Both(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.fc, self.relu = nn.Linear(2, 2), nn.ReLU()
-
+        class Both(Layers):
             def forward(self, x: Tensor) -> dict[str, Tensor]:
                 y = self.fc(x)
                 return {"before": y, "after": self.relu(y)}
 
-        assert type(zeropoint.auto_fuse(Both().eval(), torch.ones(1, 2)).fc) is nn.Linear
+        model = Both(fc=nn.Linear(2, 2), relu=nn.ReLU()).eval()
+        assert type(zeropoint.auto_fuse(model, torch.ones(1, 2)).fc) is nn.Linear
 
     def test_a_module_that_runs_twice_is_left_alone(self) -> None:
         relu = nn.ReLU()
@@ -258,17 +253,14 @@ class TestAutoFuse:
         torch.testing.assert_close(fused(x), model(x))
 
     def test_asking_for_a_shape_is_no_use(self) -> None:
-        class Asks(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.fc, self.relu = nn.Linear(2, 2), nn.ReLU()
-
+        class Asks(Layers):
             def forward(self, x: Tensor) -> Tensor:
                 y = self.fc(x)
                 assert y.shape[0] == x.size(0)
                 return self.relu(y)
 
-        assert type(zeropoint.auto_fuse(Asks().eval(), (torch.ones(1, 2),)).fc) is nni.LinearReLU
+        model = Asks(fc=nn.Linear(2, 2), relu=nn.ReLU()).eval()
+        assert type(zeropoint.auto_fuse(model, (torch.ones(1, 2),)).fc) is nni.LinearReLU
 
     def test_an_activation_in_place_is_found(self) -> None:
         model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.ReLU(inplace=True)).eval()

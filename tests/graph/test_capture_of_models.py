@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from eight_bit_steps import steps_between
+from few_layers import Layers
 from torch import Tensor, nn
 
 import zeropoint
@@ -134,16 +135,12 @@ def test_a_model_in_other_floats_computes_in_float32(dtype: torch.dtype, mode: s
 def test_vmap_is_operators_on_batches() -> None:
     """What torch.export takes of it fails when it is run."""
 
-    class Mapped(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(8, 8)
-
+    class Mapped(Layers):
         def forward(self, x: Tensor) -> Tensor:
             return torch.vmap(lambda v: self.layer(v) * v.sum())(x)
 
     torch.manual_seed(0)
-    model, x, other = Mapped().eval(), torch.randn(3, 5, 8), torch.randn(4, 5, 8)
+    model, x, other = Mapped(layer=nn.Linear(8, 8)).eval(), torch.randn(3, 5, 8), torch.randn(4, 5, 8)
     quantized = zeropoint.to_int8(model, (x,), mode="dynamic", progress=False)
     assert quantized.summary().counts()["int8, dynamic"] == 1
     assert (quantized(other) - model(other)).norm() < 0.02 * model(other).norm()
@@ -151,12 +148,8 @@ def test_vmap_is_operators_on_batches() -> None:
     assert torch.equal(program(other), quantized(other))
 
 
-class Condition(nn.Module):
+class Condition(Layers):
     """One of two layers, by a condition on the data."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.large, self.small = nn.Linear(8, 6), nn.Linear(8, 6)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cond(x.sum() > 0, lambda x: self.large(x).relu(), lambda x: self.small(x) - 1, (x,))
@@ -164,7 +157,7 @@ class Condition(nn.Module):
 
 def test_both_sides_of_a_condition_are_quantized_and_compiled() -> None:
     torch.manual_seed(0)
-    model, x = Condition().eval(), torch.randn(16, 8)
+    model, x = Condition(large=nn.Linear(8, 6), small=nn.Linear(8, 6)).eval(), torch.randn(16, 8)
     quantized = zeropoint.to_int8(model, (x,), [x, x + 1, x - 1], progress=False)
     assert sum(row.operator == "linear" and row.precision == "int8" for row in quantized.summary().rows) == 2
     program = zeropoint.compile(quantized, (x,))
@@ -203,31 +196,23 @@ def test_a_dataclass_is_a_dictionary_in_a_program() -> None:
 
 
 def test_what_a_float32_model_computes_in_float64_stays_so() -> None:
-    class Phase(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-
+    class Phase(Layers):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layer(torch.sin((x.double() * 1e9).cumsum(-1)).float())
 
     torch.manual_seed(0)
-    model, x = Phase().eval(), torch.rand(8, 4)
+    model, x = Phase(layer=nn.Linear(4, 4)).eval(), torch.rand(8, 4)
     quantized = zeropoint.to_int8(model, (x,), mode="dynamic", progress=False)
     expected = model(x)
     assert (quantized(x) - expected).norm() < 0.02 * expected.norm()  # sines of phases in float32 are random numbers
 
 
 def test_a_model_may_take_more_inputs_than_it_is_called_with() -> None:
-    class Open(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 2)
-
+    class Open(Layers):
         def forward(self, x: Tensor, *others: Tensor, **named: Tensor) -> Tensor:
             return sum((*others, *named.values()), self.layer(x))
 
-    graph = capture(Open().eval(), (torch.randn(3, 4),))
+    graph = capture(Open(layer=nn.Linear(4, 2)).eval(), (torch.randn(3, 4),))
     assert graph(torch.randn(7, 4)).shape == (7, 2)
 
 
@@ -245,11 +230,7 @@ def test_convolutions_take_one_image_without_a_batch(dims: int, mode: str) -> No
     assert torch.equal(zeropoint.compile(quantized, (x,))(x), quantized(x))
 
 
-class Gaussian(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 8)
-
+class Gaussian(Layers):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         mean, log = self.layer(x).chunk(2, -1)
         spread = torch.distributions.Normal(mean, log.exp())
@@ -259,7 +240,7 @@ class Gaussian(nn.Module):
 def test_distributions_are_captured_and_check_their_values_again_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
-    model, x = Gaussian().eval(), torch.randn(3, 6)
+    model, x = Gaussian(layer=nn.Linear(6, 8)).eval(), torch.randn(3, 6)
     quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
     assert all(torch.equal(a, b) for a, b in zip(zeropoint.compile(quantized, (x,))(x), quantized(x)))
     with torch.no_grad():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from few_layers import Layers
 from torch import Tensor, nn
 
 import zeropoint
@@ -119,12 +120,8 @@ def test_the_range_of_what_is_chosen_from_a_parameter_is_that_of_the_parameter()
     assert torch.equal(zeropoint.compile(quantized, (x,))(x), quantized(x))
 
 
-class Router(nn.Module):
+class Router(Layers):
     """Which two of 64 experts, and with what weights."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scores = nn.Linear(16, 64)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         weights, which = self.scores(x).softmax(-1).topk(2)
@@ -134,7 +131,7 @@ class Router(nn.Module):
 def test_scores_that_decide_which_experts_are_asked_are_not_rounded() -> None:
     """A probability of 64 is a few steps of 1/256: rounded ones are often equal."""
     torch.manual_seed(0)
-    model, batches = Router().eval(), [torch.randn(64, 16) for _ in range(20)]
+    model, batches = Router(scores=nn.Linear(16, 64)).eval(), [torch.randn(64, 16) for _ in range(20)]
     quantized = zeropoint.to_int8(model, (batches[0],), batches, progress=False)
     x = torch.cat(batches)
     agree = float((quantized(x)[1][:, 0] == model(x)[1][:, 0]).float().mean())

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from few_layers import Layers
 from torch import Tensor, nn
 
 from zeropoint.graph.workflow import float_graph
@@ -92,16 +93,12 @@ def test_other_constants_stay(function: Callable[[Tensor, Tensor], Tensor], shap
 
 
 def test_the_weights_of_a_layer_that_is_called_twice_stay_those_of_each_call() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-
+    class Twice(Layers):
         def forward(self, x: Tensor) -> Tensor:
             return self.layer(self.layer(x) * 3.0) + 2.0
 
     torch.manual_seed(0)
-    model, x = Twice(), torch.randn(3, 4)
+    model, x = Twice(layer=nn.Linear(4, 4)), torch.randn(3, 4)
     operators, graph = operators_of(model, x)
     assert operators == ["linear.default"] * 2
     with torch.no_grad():

@@ -7,21 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from few_layers import Behind
 from torch import Tensor, nn
 
 import zeropoint
-
-
-class _Behind(nn.Module):
-    """A function behind an int8 layer."""
-
-    def __init__(self, function: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.layer, self.function = nn.Linear(4, 4), function
-
-    def forward(self, x: Tensor) -> Any:
-        return self.function(self.layer(x))
-
 
 # Rows of the example, of another input, and what depends on them.
 DEPENDING: dict[str, tuple[int, int, Callable[[Tensor], Any]]] = {
@@ -52,7 +41,7 @@ DEPENDING: dict[str, tuple[int, int, Callable[[Tensor], Any]]] = {
 def test_another_size_gives_what_torch_gives_or_is_refused(name: str) -> None:
     torch.manual_seed(0)
     rows, others, function = DEPENDING[name]
-    model, x, y = _Behind(function).eval(), torch.randn(rows, 4), torch.randn(others, 4)
+    model, x, y = Behind(function).eval(), torch.randn(rows, 4), torch.randn(others, 4)
     quantized = zeropoint.to_int8(model, (x,), [x, 2 * torch.randn(rows, 4)], progress=False)
     program = zeropoint.compile(quantized, (x,))
     assert torch.equal(program(x), quantized(x))

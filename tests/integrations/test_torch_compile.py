@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from few_layers import Layers
 from torch import Tensor, nn
 
 import zeropoint
@@ -161,15 +162,11 @@ def test_a_program_inside_a_compiled_model_is_one_call() -> None:
     x = torch.randn(4, 8)
     program = zeropoint.compile(zeropoint.to_int8(nn.Linear(8, 8), (x,), mode="dynamic"), (x,))
 
-    class Mixed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.before = nn.Linear(8, 8)
-
+    class Mixed(Layers):
         def forward(self, x: Tensor) -> Tensor:
             return program(self.before(x).relu()) + 1
 
-    model = Mixed().eval()
+    model = Mixed(before=nn.Linear(8, 8)).eval()
     assert torch.equal(torch.compile(model, backend="eager")(x), model(x))
     assert torch._dynamo.explain(model)(x).graph_break_count == 1
 

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from few_layers import Layers
 from forked import run_forked
 from graph_models import Recurrent
 from interchange_models import MODELS, case, step_of
@@ -201,17 +202,13 @@ def test_free_sizes_are_named_dimensions_and_run(tmp_path: Path) -> None:
 
 
 def test_what_onnx_has_nothing_for_is_named_at_once(tmp_path: Path) -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-
+    class Model(Layers):
         def forward(self, x: Tensor) -> Tensor:
             y = self.layer(x)
             return torch.atan2(y, x) + y.roll(1, 0)
 
     x = torch.randn(3, 4)
-    model = zeropoint.to_int8(Model().eval(), (x,), [(x,)], progress=False)
+    model = zeropoint.to_int8(Model(layer=nn.Linear(4, 4)).eval(), (x,), [(x,)], progress=False)
     with pytest.raises(zeropoint.Unsupported, match=r"(?s)export_onnx.*atan2.*roll|export_onnx.*roll.*atan2"):
         zeropoint.export_onnx(model, (x,), tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
@@ -240,11 +237,7 @@ def test_a_bias_that_is_far_larger_than_the_products_is_kept(layer: nn.Module, s
 # ------------------------------------------------------------------------------------------------- what comes back
 
 
-class Causal(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.all = nn.Linear(16, 48)
-
+class Causal(Layers):
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.all(x).reshape(1, -1, 3, 2, 8).permute(2, 0, 3, 1, 4)
         return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -252,7 +245,7 @@ class Causal(nn.Module):
 
 def test_masks_of_bools_load_in_onnx_runtime(tmp_path: Path) -> None:
     x, path = torch.randn(1, 6, 16), tmp_path / "model.onnx"
-    model = zeropoint.to_int8(Causal().eval(), (x,), mode="dynamic", progress=False)
+    model = zeropoint.to_int8(Causal(all=nn.Linear(16, 48)).eval(), (x,), mode="dynamic", progress=False)
     program = zeropoint.compile(model, (x,))
     zeropoint.export_onnx(program, None, path)
     onnx.checker.check_model(path, full_check=True)
@@ -334,18 +327,14 @@ def test_a_program_with_state_is_refused_for_our_provider(tmp_path: Path) -> Non
 
 
 def test_the_larger_and_the_smaller_of_two_tensors_come_back_with_the_same_bytes(tmp_path: Path) -> None:
-    class Bounds(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 8)
-
+    class Bounds(Layers):
         def forward(self, x: Tensor) -> Tensor:
             y = self.linear(x).exp()
             return torch.maximum(y, y.mean(-1, keepdim=True)) - torch.minimum(y, y.flip(-1))
 
     torch.manual_seed(0)
     x = torch.randn(3, 4)
-    model = zeropoint.to_int8(Bounds().eval(), (x,), [x], progress=False)
+    model = zeropoint.to_int8(Bounds(linear=nn.Linear(4, 8)).eval(), (x,), [x], progress=False)
     zeropoint.export_onnx(model, (x,), tmp_path / "model.onnx")
     assert torch.equal(zeropoint.from_onnx(tmp_path / "model.onnx", (x,))(x), model(x))
     assert np.allclose(by_onnx_runtime(tmp_path / "model.onnx", (x,)), model(x), atol=1e-6)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from few_layers import Layers
 from torch import nn
 
 import zeropoint
@@ -109,11 +110,7 @@ def test_a_file_that_is_not_a_quarter_is_found_out() -> None:
     assert peers.is_quantized("torch float32", 5_700_000, 5_700_000)
 
 
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(64, 256, batch_first=True)
-
+class Recurrent(Layers):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.lstm(x)[0]
 
@@ -121,7 +118,7 @@ class Recurrent(nn.Module):
 @pytest.mark.filterwarnings("ignore")
 def test_onnx_runtime_quantizes_recurrent_layers(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model, x = Recurrent().eval(), (torch.randn(1, 4, 64),)
+    model, x = Recurrent(lstm=nn.LSTM(64, 256, batch_first=True)).eval(), (torch.randn(1, 4, 64),)
     task = Task(model, x, (x,), dynamic=True)
     if any(importlib.util.find_spec(package) is None for package in NEEDS["ONNX Runtime"]):
         with pytest.raises(Unavailable, match="is not installed"):

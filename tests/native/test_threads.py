@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 
 import pytest
 import torch
+from side_by_side import in_threads
 
 import zeropoint
 from zeropoint.numerics.affine import Beyond, dequantize, fake_quantize, minmax, quantize
@@ -73,11 +73,7 @@ def test_concurrent_python_threads(expected: list[torch.Tensor]) -> None:
             if not equal(work(), expected):
                 wrong.append(number)
 
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(run, 4)
     assert wrong == []
 
 
@@ -86,7 +82,7 @@ def test_concurrent_python_threads(expected: list[torch.Tensor]) -> None:
 FORK = """
 import os, signal, sys, threading
 import torch
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 import zeropoint
 from test_threads import equal, work
 
@@ -133,7 +129,7 @@ print("alive")
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 def test_kernels_work_after_fork() -> None:
-    code = FORK.format(tests=os.path.dirname(__file__))
+    code = FORK.format(tests=[os.path.dirname(__file__), os.path.dirname(os.path.dirname(__file__))])
     result = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=200)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "alive"

@@ -18,6 +18,11 @@ from zeropoint.numerics.schemes import SCHEMES, qscheme
 
 dtypes = pytest.mark.parametrize("dtype", DTYPES.values(), ids=repr)
 schemes = pytest.mark.parametrize("scheme", SCHEMES.values(), ids=repr)
+found_by = pytest.mark.parametrize(
+    ("find", "thing"),
+    [(quantized_dtype, dtype) for dtype in DTYPES.values()] + [(qscheme, scheme) for scheme in SCHEMES.values()],
+    ids=lambda part: part.__name__ if callable(part) else repr(part),
+)
 
 
 @pytest.mark.parametrize(
@@ -38,30 +43,17 @@ def test_ranges_and_storage(dtype, low, high, storage, per_byte, itemsize):
     assert (dtype.per_byte, dtype.itemsize) == (per_byte, itemsize)
 
 
-@dtypes
-def test_a_dtype_goes_by_its_object_and_its_name(dtype):
-    assert quantized_dtype(dtype) is dtype
-    assert quantized_dtype(dtype.name) is dtype
-    assert getattr(zeropoint, dtype.name) is dtype
+@found_by
+def test_it_goes_by_its_object_and_its_name(find, thing):
+    assert find(thing) is thing
+    assert find(thing.name) is thing
+    assert getattr(zeropoint, thing.name) is thing
 
 
 @pytest.mark.oracle  # found by name
-@dtypes
-def test_a_dtype_goes_by_torch_s(dtype):
-    assert quantized_dtype(getattr(torch, dtype.name)) is dtype
-
-
-@schemes
-def test_a_scheme_goes_by_its_object_and_its_name(scheme):
-    assert qscheme(scheme) is scheme
-    assert qscheme(scheme.name) is scheme
-    assert getattr(zeropoint, scheme.name) is scheme
-
-
-@pytest.mark.oracle  # found by name
-@schemes
-def test_a_scheme_goes_by_torch_s(scheme):
-    assert qscheme(getattr(torch, scheme.name)) is scheme
+@found_by
+def test_it_goes_by_torch_s(find, thing):
+    assert find(getattr(torch, thing.name)) is thing
 
 
 @pytest.mark.parametrize("thing", [*DTYPES.values(), *SCHEMES.values()], ids=repr)

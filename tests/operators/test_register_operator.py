@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from eight_bit_steps import steps_between
+from converted_models import assert_close, converted_eagerly
 from torch import Tensor, nn
 
 import zeropoint
@@ -49,23 +49,13 @@ def model_and_data() -> tuple[nn.Module, Tensor]:
     return nn.Sequential(nn.Linear(8, 16), Wave(), nn.Linear(16, 4)).eval(), torch.randn(64, 8)
 
 
-def assert_close(made: Any, model: nn.Module, x: Tensor) -> None:
-    with torch.no_grad():
-        expected = model(x)
-        assert steps_between(made(x), expected) <= 4
-
-
 def targets(graph: Any) -> list[str]:
     return [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
 
 
 def test_eager_mode() -> None:
     model, x = model_and_data()
-    wrapped = zeropoint.QuantWrapper(model).eval()
-    wrapped.qconfig = zeropoint.get_default_qconfig("native")
-    prepared = zeropoint.prepare(wrapped)
-    prepared(x)
-    made = zeropoint.convert(prepared)
+    made = converted_eagerly(model, x)
     assert type(made.module[1]) is zeropoint.nn.quantized.Function
     assert_close(made, model, x)
 

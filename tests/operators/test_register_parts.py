@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from eight_bit_steps import steps_between
+from converted_models import assert_close, converted_eagerly
 from torch import Tensor, nn
 
 import zeropoint
@@ -71,12 +71,6 @@ def model_and_data() -> tuple[nn.Module, Tensor]:
     return Model().eval(), torch.randn(64, 8)
 
 
-def assert_close(made: Any, model: nn.Module, x: Tensor) -> None:
-    with torch.no_grad():
-        expected = model(x)
-        assert steps_between(made(x), expected) <= 4
-
-
 def assert_program(made: Any, x: Tensor) -> None:
     program = zeropoint.compile(made, (x,))
     with torch.no_grad():
@@ -86,11 +80,7 @@ def assert_program(made: Any, x: Tensor) -> None:
 
 def test_eager_mode_and_program() -> None:
     model, x = model_and_data()
-    wrapped = zeropoint.QuantWrapper(model).eval()
-    wrapped.qconfig = zeropoint.get_default_qconfig("native")
-    prepared = zeropoint.prepare(wrapped)
-    prepared(x)
-    made = zeropoint.convert(prepared)
+    made = converted_eagerly(model, x)
     assert type(made.module.gate) is type(made.module.mix) is zeropoint.nn.quantized.Dequantized
     assert_close(made, model, x)
     assert_program(made, x)

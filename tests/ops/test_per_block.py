@@ -9,17 +9,14 @@ from hypothesis import given
 from strategies import (
     FLOAT8,
     INPUTS,
-    INTEGERS,
     assert_laid_out_like,
     assert_same,
-    integers,
+    inputs,
     lay_out,
-    layouts,
-    numbers,
+    qparams,
     quant_ranges,
-    scale_lists,
-    seeds,
-    zero_point_list,
+    quantized_dtypes,
+    stored,
 )
 
 import zeropoint.ops  # noqa: F401 (registers the operators)
@@ -50,16 +47,12 @@ def spread(parameters: torch.Tensor, block: list[int]) -> torch.Tensor:
     return parameters
 
 
-@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOAT8], ids=str)
+@quantized_dtypes
 @given(data=st.data())
 def test_quantize_is_the_formula(isa, dtype, data):
     shape, block, counts = data.draw(blocked())
-    count = torch.Size(counts).numel()
-    scales = data.draw(scale_lists(count, data.draw(st.sampled_from([torch.float32, torch.float64])))).view(counts)
-    kind = data.draw(st.sampled_from([torch.int32, torch.int64, torch.float32]))
-    zero_points = zero_point_list(data.draw(seeds), count, kind).view(counts)
-    x = numbers(data.draw(seeds), shape, spread(scales, block))
-    x = lay_out(x.to(data.draw(st.sampled_from(INPUTS))), data.draw(layouts))
+    scales, zero_points = data.draw(qparams(counts, [torch.int32, torch.int64, torch.float32]))
+    x = data.draw(inputs(shape, spread(scales, block)))
     qmin, qmax = data.draw(quant_ranges(dtype))
     q = ours.quantize_per_block(x, block, scales, zero_points, qmin, qmax, dtype)
     v = torch.round(x.to(torch.float32) * spread(1.0 / scales, block)) + spread(zero_points, block)
@@ -69,15 +62,12 @@ def test_quantize_is_the_formula(isa, dtype, data):
     assert_same(flat, q)
 
 
-@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOAT8], ids=str)
+@quantized_dtypes
 @given(data=st.data())
 def test_dequantize_is_the_formula(isa, dtype, data):
     shape, block, counts = data.draw(blocked())
-    count = torch.Size(counts).numel()
-    scales = data.draw(scale_lists(count, data.draw(st.sampled_from([torch.float32, torch.float64])))).view(counts)
-    kind = data.draw(st.sampled_from([torch.int32, torch.int64, torch.float32, None]))
-    zero_points = None if kind is None else zero_point_list(data.draw(seeds), count, kind).view(counts)
-    q = lay_out(integers(data.draw(seeds), shape, dtype), data.draw(layouts))
+    scales, zero_points = data.draw(qparams(counts, [torch.int32, torch.int64, torch.float32, None]))
+    q = data.draw(stored(shape, dtype))
     out_dtype = data.draw(st.sampled_from([None, *INPUTS]))
     y = ours.dequantize_per_block(
         q, block, scales, zero_points, *data.draw(quant_ranges(dtype)), dtype, out_dtype=out_dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import pytest
 import torch
-import torch.ao.quantization.fx._decomposed  # registers the oracle
+from decomposed_oracle import assert_like_the_oracle, ours
 from hypothesis import given
 from strategies import (
     FLOAT8,
@@ -13,24 +13,15 @@ from strategies import (
     INTEGERS,
     assert_laid_out_like,
     assert_same,
-    integers,
+    inputs,
     lay_out,
-    layouts,
-    numbers,
+    qparams,
     quant_ranges,
     quantized_dtypes,
-    scale_lists,
-    seeds,
     shapes,
-    zero_point_list,
+    stored,
 )
 
-import zeropoint.ops  # noqa: F401 (registers the operators)
-
-ours = torch.ops.zeropoint
-oracle = torch.ops.quantized_decomposed
-
-SCALE_DTYPES = (torch.float32, torch.float64)
 ZERO_POINT_DTYPES = (torch.int8, torch.int32, torch.int64, torch.float32, torch.float64)
 
 
@@ -52,53 +43,43 @@ def along(parameters: torch.Tensor, shape: tuple[int, ...], axis: int) -> torch.
 @given(data=st.data())
 def test_quantize_equals_the_oracle(isa, dtype, data):
     shape, axis, channels = data.draw(channel_shapes())
-    scales = data.draw(scale_lists(channels, data.draw(st.sampled_from(SCALE_DTYPES))))
-    zero_points = zero_point_list(data.draw(seeds), channels, data.draw(st.sampled_from(ZERO_POINT_DTYPES)))
-    x = numbers(data.draw(seeds), shape, along(scales, shape, axis))
-    x = lay_out(x.to(data.draw(st.sampled_from(INPUTS))), data.draw(layouts))
+    scales, zero_points = data.draw(qparams((channels,), ZERO_POINT_DTYPES))
+    x = data.draw(inputs(shape, along(scales, shape, axis)))
     arguments = (scales, zero_points, axis, *data.draw(quant_ranges(dtype)), dtype)
-    y = ours.quantize_per_channel(x, *arguments)
-    assert_same(y, oracle.quantize_per_channel(x, *arguments))
-    assert_laid_out_like(y, x)
+    assert_like_the_oracle("quantize_per_channel", x, *arguments)
 
 
 @pytest.mark.parametrize("scale_dtype", [torch.float16, torch.bfloat16], ids=str)
 @given(data=st.data())
 def test_quantize_with_half_precision_scales_equals_the_oracle(isa, scale_dtype, data):
     shape, axis, channels = data.draw(channel_shapes())
-    scales = data.draw(scale_lists(channels, scale_dtype, wild=False))
-    zero_points = zero_point_list(data.draw(seeds), channels, torch.int32)
-    x = numbers(data.draw(seeds), shape, along(scales, shape, axis)).to(data.draw(st.sampled_from(INPUTS)))
+    scales, zero_points = data.draw(qparams((channels,), [torch.int32], [scale_dtype]))
+    x = data.draw(inputs(shape, along(scales, shape, axis)))
     arguments = (scales, zero_points, axis, -128, 127, torch.int8)
-    assert_same(ours.quantize_per_channel(x, *arguments), oracle.quantize_per_channel(x, *arguments))
+    assert_like_the_oracle("quantize_per_channel", x, *arguments)
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 @given(data=st.data())
 def test_dequantize_equals_the_oracle(isa, dtype, data):
     shape, axis, channels = data.draw(channel_shapes())
-    q = lay_out(integers(data.draw(seeds), shape, dtype), data.draw(layouts))
-    scales = data.draw(scale_lists(channels, data.draw(st.sampled_from(SCALE_DTYPES))))
+    q = data.draw(stored(shape, dtype))
     # Narrower integers wrap around in PyTorch; see below.
     kinds = [torch.int64, torch.float32, torch.float64, None] + [torch.int32] * (dtype != torch.int32)
-    kind = data.draw(st.sampled_from(kinds))
-    zero_points = None if kind is None else zero_point_list(data.draw(seeds), channels, kind)
+    scales, zero_points = data.draw(qparams((channels,), kinds))
     out_dtype = data.draw(st.sampled_from([None, *INPUTS]))
     arguments = (scales, zero_points, axis, *data.draw(quant_ranges(dtype)), dtype)
-    y = ours.dequantize_per_channel(q, *arguments, out_dtype=out_dtype)
-    assert_same(y, oracle.dequantize_per_channel(q, *arguments, out_dtype=out_dtype))
-    assert_laid_out_like(y, q)
+    assert_like_the_oracle("dequantize_per_channel", q, *arguments, out_dtype=out_dtype)
 
 
 @pytest.mark.parametrize("scale_dtype", [torch.float16, torch.bfloat16], ids=str)
 @given(data=st.data())
 def test_dequantize_with_half_precision_scales_equals_the_oracle(isa, scale_dtype, data):
     shape, axis, channels = data.draw(channel_shapes())
-    q = integers(data.draw(seeds), shape, torch.int8)
-    scales = data.draw(scale_lists(channels, scale_dtype, wild=False))
-    zero_points = zero_point_list(data.draw(seeds), channels, torch.int32)
+    q = data.draw(stored(shape, torch.int8))
+    scales, zero_points = data.draw(qparams((channels,), [torch.int32], [scale_dtype]))
     arguments = (scales, zero_points, axis, -128, 127, torch.int8)
-    assert_same(ours.dequantize_per_channel(q, *arguments), oracle.dequantize_per_channel(q, *arguments))
+    assert_like_the_oracle("dequantize_per_channel", q, *arguments)
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
@@ -106,9 +87,9 @@ def test_dequantize_with_half_precision_scales_equals_the_oracle(isa, scale_dtyp
 def test_dequantize_does_not_wrap_around_with_zero_points_of_the_same_type(isa, dtype, data):
     """PyTorch subtracts in the type of the operands: int8 ``127 - (-128)`` is -1 there, and 255 here."""
     shape, axis, channels = data.draw(channel_shapes())
-    q = lay_out(integers(data.draw(seeds), shape, dtype), data.draw(layouts))
-    scales = data.draw(scale_lists(channels, data.draw(st.sampled_from(SCALE_DTYPES))))
-    zero_points = integers(data.draw(seeds), (channels,), dtype)
+    q = data.draw(stored(shape, dtype))
+    scales, _ = data.draw(qparams((channels,), [None]))
+    zero_points = data.draw(stored((channels,), dtype))
     info = torch.iinfo(dtype)
     y = ours.dequantize_per_channel(q, scales, zero_points, axis, info.min, info.max, dtype)
     difference = q.to(torch.int64) - along(zero_points, shape, axis)
@@ -120,10 +101,8 @@ def test_dequantize_does_not_wrap_around_with_zero_points_of_the_same_type(isa, 
 def test_dequantize_of_float8_is_the_formula_in_float32(isa, dtype, data):
     """PyTorch raises here: it has no arithmetic between float8 and other types."""
     shape, axis, channels = data.draw(channel_shapes())
-    q = lay_out(integers(data.draw(seeds), shape, dtype), data.draw(layouts))
-    scales = data.draw(scale_lists(channels, data.draw(st.sampled_from(SCALE_DTYPES))))
-    kind = data.draw(st.sampled_from([torch.int32, torch.int64, torch.float32, None]))
-    zero_points = None if kind is None else zero_point_list(data.draw(seeds), channels, kind)
+    q = data.draw(stored(shape, dtype))
+    scales, zero_points = data.draw(qparams((channels,), [torch.int32, torch.int64, torch.float32, None]))
     out_dtype = data.draw(st.sampled_from([None, *INPUTS]))
     y = ours.dequantize_per_channel(
         q, scales, zero_points, axis, *data.draw(quant_ranges(dtype)), dtype, out_dtype=out_dtype

@@ -5,32 +5,26 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import pytest
 import torch
-import torch.ao.quantization.fx._decomposed  # registers the oracle
+from decomposed_oracle import assert_like_the_oracle, oracle, ours
 from hypothesis import given
 from strategies import (
     FLOAT8,
     INPUTS,
     INTEGERS,
-    assert_laid_out_like,
     assert_same,
+    inputs,
     integers,
-    lay_out,
-    layouts,
     numbers,
+    qparams,
     quant_ranges,
     quantized_dtypes,
     scale_lists,
     seeds,
+    stored,
     zero_point_list,
 )
 
-import zeropoint.ops  # noqa: F401 (registers the operators)
-
-ours = torch.ops.zeropoint
-oracle = torch.ops.quantized_decomposed
-
 FLOATS = (*INPUTS, torch.float64)
-SCALE_DTYPES = (torch.float32, torch.float64)
 
 
 @st.composite
@@ -49,33 +43,23 @@ def spread(parameters: torch.Tensor, group_size: int) -> torch.Tensor:
 @given(data=st.data())
 def test_quantize_equals_the_oracle(isa, dtype, data):
     rows, groups, size = data.draw(grouped())
-    scales = data.draw(scale_lists(rows * groups, data.draw(st.sampled_from(SCALE_DTYPES)))).view(rows, groups)
-    kind = data.draw(st.sampled_from([torch.int8, torch.int32, torch.int64, torch.float32, torch.float64]))
-    zero_points = zero_point_list(data.draw(seeds), rows * groups, kind).view(rows, groups)
-    x = numbers(data.draw(seeds), (rows, groups * size), spread(scales, size), special=False)
+    kinds = [torch.int8, torch.int32, torch.int64, torch.float32, torch.float64]
+    scales, zero_points = data.draw(qparams((rows, groups), kinds))
     # Beyond float16's range there is only infinity.
-    x = lay_out(x.to(data.draw(st.sampled_from(FLOATS))), data.draw(layouts))
+    x = data.draw(inputs((rows, groups * size), spread(scales, size), FLOATS, special=False))
     arguments = (scales, zero_points, *data.draw(quant_ranges(dtype)), dtype, size)
-    y = ours.quantize_per_channel_group(x, *arguments)
-    assert_same(y, oracle.quantize_per_channel_group(x, *arguments))
-    assert_laid_out_like(y, x)
+    assert_like_the_oracle("quantize_per_channel_group", x, *arguments)
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 @given(data=st.data())
 def test_dequantize_equals_the_oracle(isa, dtype, data):
     rows, groups, size = data.draw(grouped())
-    q = lay_out(integers(data.draw(seeds), (rows, groups * size), dtype), data.draw(layouts))
-    scales = data.draw(scale_lists(rows * groups, data.draw(st.sampled_from(SCALE_DTYPES)))).view(rows, groups)
+    q = data.draw(stored((rows, groups * size), dtype))
     kinds = [torch.int64, torch.float32, torch.float64, None] + [torch.int32] * (dtype != torch.int32)
-    kind = data.draw(st.sampled_from(kinds))
-    zero_points = None
-    if kind is not None:
-        zero_points = zero_point_list(data.draw(seeds), rows * groups, kind).view(rows, groups)
+    scales, zero_points = data.draw(qparams((rows, groups), kinds))
     arguments = (scales, zero_points, *data.draw(quant_ranges(dtype)), dtype, size, data.draw(st.sampled_from(FLOATS)))
-    y = ours.dequantize_per_channel_group(q, *arguments)
-    assert_same(y, oracle.dequantize_per_channel_group(q, *arguments))
-    assert_laid_out_like(y, q)
+    assert_like_the_oracle("dequantize_per_channel_group", q, *arguments)
 
 
 @given(data=st.data())

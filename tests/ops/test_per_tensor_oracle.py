@@ -5,28 +5,9 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import pytest
 import torch
-import torch.ao.quantization.fx._decomposed  # registers the oracle
+from decomposed_oracle import assert_like_the_oracle, oracle, ours
 from hypothesis import given
-from strategies import (
-    INPUTS,
-    INTEGERS,
-    assert_laid_out_like,
-    assert_same,
-    integers,
-    lay_out,
-    layouts,
-    numbers,
-    quant_ranges,
-    quantized_dtypes,
-    scales,
-    seeds,
-    shapes,
-)
-
-import zeropoint.ops  # noqa: F401 (registers the operators)
-
-ours = torch.ops.zeropoint
-oracle = torch.ops.quantized_decomposed
+from strategies import INPUTS, INTEGERS, assert_same, inputs, quant_ranges, quantized_dtypes, scales, shapes, stored
 
 zero_points = st.one_of(st.integers(-300, 300), st.sampled_from([0, 128, -(2**31), 2**24 + 1, 2**31 - 1]))
 
@@ -35,19 +16,16 @@ zero_points = st.one_of(st.integers(-300, 300), st.sampled_from([0, 128, -(2**31
 @given(data=st.data())
 def test_quantize_equals_the_oracle(isa, dtype, data):
     scale = data.draw(scales(negative=True))
-    x = numbers(data.draw(seeds), data.draw(shapes()), scale)
-    x = lay_out(x.to(data.draw(st.sampled_from(INPUTS))), data.draw(layouts))
+    x = data.draw(inputs(data.draw(shapes()), scale))
     arguments = (scale, data.draw(zero_points), *data.draw(quant_ranges(dtype)), dtype)
-    y = ours.quantize_per_tensor(x, *arguments)
-    assert_same(y, oracle.quantize_per_tensor(x, *arguments))
-    assert_laid_out_like(y, x)
+    assert_like_the_oracle("quantize_per_tensor", x, *arguments)
 
 
 @quantized_dtypes
 @given(data=st.data())
 def test_quantize_with_tensor_parameters_equals_the_oracle(isa, dtype, data):
     scale = torch.tensor([data.draw(scales())], dtype=data.draw(st.sampled_from([torch.float32, torch.float64])))
-    x = numbers(data.draw(seeds), data.draw(shapes()), scale)
+    x = data.draw(inputs(data.draw(shapes()), scale, [torch.float32]))
     kind = data.draw(st.sampled_from([torch.int32, torch.int64, torch.float32]))
     zero_point = torch.tensor(data.draw(st.integers(-300, 300)), dtype=kind)
     if kind.is_floating_point:
@@ -62,19 +40,17 @@ def test_quantize_with_tensor_parameters_equals_the_oracle(isa, dtype, data):
 @quantized_dtypes
 @given(data=st.data())
 def test_dequantize_equals_the_oracle(isa, dtype, data):
-    q = lay_out(integers(data.draw(seeds), data.draw(shapes()), dtype), data.draw(layouts))
+    q = data.draw(stored(data.draw(shapes()), dtype))
     out_dtype = data.draw(st.sampled_from([None, *INPUTS]))
     qmin, qmax = data.draw(quant_ranges(dtype))
     arguments = (data.draw(scales(negative=True)), data.draw(zero_points), qmin, qmax, dtype)
-    y = ours.dequantize_per_tensor(q, *arguments, out_dtype=out_dtype)
-    assert_same(y, oracle.dequantize_per_tensor(q, *arguments, out_dtype=out_dtype))
-    assert_laid_out_like(y, q)
+    assert_like_the_oracle("dequantize_per_tensor", q, *arguments, out_dtype=out_dtype)
 
 
 @quantized_dtypes
 @given(data=st.data())
 def test_dequantize_with_tensor_parameters_equals_the_oracle(isa, dtype, data):
-    q = integers(data.draw(seeds), data.draw(shapes()), dtype)
+    q = data.draw(stored(data.draw(shapes()), dtype))
     scale = torch.tensor([data.draw(scales())], dtype=data.draw(st.sampled_from([torch.float32, torch.float64])))
     kind = data.draw(st.sampled_from([torch.int32, torch.int64, torch.float32]))
     zero_point = torch.tensor(data.draw(st.integers(-300, 300)), dtype=kind)

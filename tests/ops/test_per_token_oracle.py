@@ -5,34 +5,27 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import pytest
 import torch
-import torch.ao.quantization.fx._decomposed  # registers the oracle
+from decomposed_oracle import assert_like_the_oracle, oracle, ours
 from hypothesis import given
 from strategies import (
     FLOAT8,
     HALVES,
     INPUTS,
     INTEGERS,
-    assert_laid_out_like,
     assert_same,
-    integers,
+    inputs,
     lay_out,
     layouts,
     numbers,
+    qparams,
     quant_ranges,
     quantized_dtypes,
-    scale_lists,
     seeds,
     shapes,
-    zero_point_list,
+    stored,
 )
 
-import zeropoint.ops  # noqa: F401 (registers the operators)
-
-ours = torch.ops.zeropoint
-oracle = torch.ops.quantized_decomposed
-
 FLOATS = (*INPUTS, torch.float64)
-SCALE_DTYPES = (torch.float32, torch.float64)
 PARAMETER_OPS = (
     "choose_qparams_per_token",
     "choose_qparams_per_token_asymmetric",
@@ -42,58 +35,48 @@ PARAMETER_OPS = (
 
 @st.composite
 def tokens(draw):
-    """(shape, shape of the parameters, their number); the last axis is the token."""
+    """(shape, shape of the parameters); the last axis is the token."""
     shape = draw(shapes(min_dims=1))
-    return shape, (*shape[:-1], 1), torch.Size(shape[:-1]).numel()
+    return shape, (*shape[:-1], 1)
 
 
 @quantized_dtypes
 @given(data=st.data())
 def test_quantize_equals_the_oracle(isa, dtype, data):
-    shape, sides, count = data.draw(tokens())
-    scales = data.draw(scale_lists(count, data.draw(st.sampled_from(SCALE_DTYPES)))).view(sides)
-    kind = data.draw(st.sampled_from([torch.int32, torch.int64, torch.float32, torch.float64]))
-    zero_points = zero_point_list(data.draw(seeds), count, kind).view(sides)
-    x = numbers(data.draw(seeds), shape, scales).to(data.draw(st.sampled_from(FLOATS)))
-    x = lay_out(x, data.draw(layouts))
+    shape, sides = data.draw(tokens())
+    scales, zero_points = data.draw(qparams(sides, [torch.int32, torch.int64, torch.float32, torch.float64]))
+    x = data.draw(inputs(shape, scales, FLOATS))
     arguments = (scales, zero_points, *data.draw(quant_ranges(dtype)), dtype)
-    y = ours.quantize_per_token(x, *arguments)
-    assert_same(y, oracle.quantize_per_token(x, *arguments))
-    assert_laid_out_like(y, x)
+    assert_like_the_oracle("quantize_per_token", x, *arguments)
 
 
 @given(data=st.data())
 def test_quantize_with_half_precision_scales_equals_the_oracle(isa, data):
-    shape, sides, count = data.draw(tokens())
-    scales = data.draw(scale_lists(count, data.draw(st.sampled_from(HALVES)), wild=False)).view(sides)
-    zero_points = zero_point_list(data.draw(seeds), count, torch.int64).view(sides)
-    x = numbers(data.draw(seeds), shape, scales).to(data.draw(st.sampled_from(INPUTS)))
+    shape, sides = data.draw(tokens())
+    scales, zero_points = data.draw(qparams(sides, [torch.int64], HALVES))
+    x = data.draw(inputs(shape, scales))
     arguments = (scales, zero_points, -128, 127, torch.int8)
-    assert_same(ours.quantize_per_token(x, *arguments), oracle.quantize_per_token(x, *arguments))
+    assert_like_the_oracle("quantize_per_token", x, *arguments)
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 @given(data=st.data())
 def test_dequantize_equals_the_oracle(isa, dtype, data):
-    shape, sides, count = data.draw(tokens())
-    q = lay_out(integers(data.draw(seeds), shape, dtype), data.draw(layouts))
-    scales = data.draw(scale_lists(count, data.draw(st.sampled_from(SCALE_DTYPES)))).view(sides)
+    shape, sides = data.draw(tokens())
+    q = data.draw(stored(shape, dtype))
     kinds = [torch.int64, torch.float32, torch.float64] + [torch.int32] * (dtype != torch.int32)
-    zero_points = zero_point_list(data.draw(seeds), count, data.draw(st.sampled_from(kinds))).view(sides)
+    scales, zero_points = data.draw(qparams(sides, kinds))
     arguments = (scales, zero_points, *data.draw(quant_ranges(dtype)), dtype, data.draw(st.sampled_from(FLOATS)))
-    y = ours.dequantize_per_token(q, *arguments)
-    assert_same(y, oracle.dequantize_per_token(q, *arguments))
-    assert_laid_out_like(y, q)
+    assert_like_the_oracle("dequantize_per_token", q, *arguments)
 
 
 @pytest.mark.parametrize("dtype", FLOAT8, ids=str)
 @given(data=st.data())
 def test_dequantize_of_float8_is_the_formula_in_float32(isa, dtype, data):
     """PyTorch raises here: it has no arithmetic between float8 and other types."""
-    shape, sides, count = data.draw(tokens())
-    q = integers(data.draw(seeds), shape, dtype)
-    scales = data.draw(scale_lists(count, data.draw(st.sampled_from(SCALE_DTYPES)))).view(sides)
-    zero_points = zero_point_list(data.draw(seeds), count, torch.int64).view(sides)
+    shape, sides = data.draw(tokens())
+    q = data.draw(stored(shape, dtype))
+    scales, zero_points = data.draw(qparams(sides, [torch.int64]))
     out_dtype = data.draw(st.sampled_from(INPUTS))
     y = ours.dequantize_per_token(q, scales, zero_points, *data.draw(quant_ranges(dtype)), dtype, out_dtype)
     assert_same(y, ((q.to(torch.float32) - zero_points) * scales).to(out_dtype))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-import threading
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from side_by_side import in_threads
 from strategies import examples
 from torch.nn.utils.rnn import pack_padded_sequence
 
@@ -341,11 +341,7 @@ def test_several_python_threads_may_run_one_layer_at_once():
             if not all(torch.equal(a, b) for a, b in zip(run[i](), want[i], strict=True)):
                 wrong.append(i)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(work, 4)
     assert wrong == []
 
 

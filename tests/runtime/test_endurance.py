@@ -15,6 +15,7 @@ import golden_programs
 import numpy as np
 import pytest
 import torch
+from side_by_side import in_threads
 
 import zeropoint
 from zeropoint import runtime
@@ -86,11 +87,7 @@ def test_threads_with_different_shapes() -> None:
             if not np.array_equal(model(x), expected[which]):
                 wrong.append(which)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(shapes))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, len(shapes))
     assert not wrong
 
 

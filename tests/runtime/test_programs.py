@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from side_by_side import in_threads
 from torch import nn
 
 import zeropoint
@@ -150,11 +150,7 @@ def test_threads_share_a_program() -> None:
             if not np.array_equal(program(inputs[which]), expected[which]):
                 wrong.append(which)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(work, 4)
     assert not wrong
 
 

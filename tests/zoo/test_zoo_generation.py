@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
+from decoder_models import generated
 
 import zeropoint
 
@@ -15,16 +13,6 @@ from .generation import DECODERS, decoder
 
 PROMPT = torch.tensor([[5, 17, 3, 42, 8]])
 LENGTH, NEW = 16, 6
-
-
-def generated(model: Any) -> tuple[list[int], list[Tensor]]:
-    tokens, scores, words = [], [], PROMPT
-    with torch.no_grad():
-        for _ in range(NEW):
-            scores.append(model(words))
-            words = scores[-1][:, -1:].argmax(-1)
-            tokens.append(int(words))
-    return tokens, scores
 
 
 @pytest.mark.slow
@@ -36,10 +24,10 @@ def test_a_program_generates_what_the_quantized_graph_does(name: str, bits: int)
         pytest.skip("transformers is not installed: run `make test-zoo`")
     given = {"qconfig": zeropoint.float_qparams_weight_only_qconfig_4bit} if bits == 4 else {}
     quantized = zeropoint.to_int8(decoder(name, LENGTH), (PROMPT,), mode="weight_only", progress=False, **given)
-    tokens, scores = generated(quantized)
+    tokens, scores = generated(quantized, PROMPT, NEW)
     program = zeropoint.compile(quantized, (PROMPT,))
-    found, given_scores = generated(program)
+    found, given_scores = generated(program, PROMPT, NEW)
     assert found == tokens
     assert all(map(torch.equal, given_scores, scores))
     program.reset()
-    assert generated(program)[0] == tokens
+    assert generated(program, PROMPT, NEW)[0] == tokens

@@ -224,6 +224,6 @@ private:
 
 }  // namespace
 
-void add_attention_steps(StepTable& table) { table.add<Attention>("attention"); }
+void add_attention_steps(StepTable& table) { table.add({{"attention", made<Attention>}}); }
 
 }  // namespace zeropoint

@@ -205,12 +205,9 @@ private:
 };
 
 // y[..., i, ...] = x[..., index[i], ...] along an axis. Inputs: x, int64 indices.
-class IndexSelect : public Step {
+class IndexSelect : public StepOf<2, 1> {
 public:
-    explicit IndexSelect(StepReader& r) : axis_(r.integer("axis", -8, 7)) {
-        r.require_inputs(2);
-        r.require_outputs(1);
-    }
+    explicit IndexSelect(StepReader& r) : StepOf(r), axis_(r.integer("axis", -8, 7)) {}
     void plan(Planner& p) const override {
         const Tensor x = p.contiguous(p.input(0)), index = p.contiguous(p.typed_input(1, ElementType::s64));
         const int64_t axis = wrapped_axis(axis_, x.rank());
@@ -243,15 +240,13 @@ private:
 };
 
 // The largest or smallest along an axis, or the first NaN, and where it first is (int64).
-class Extreme : public Step {
+class Extreme : public StepOf<1, 2> {
 public:
     explicit Extreme(StepReader& r)
-        : largest_(r.flag("largest")),
+        : StepOf(r),
+          largest_(r.flag("largest")),
           keep_(r.flag("keepdim")),
-          axis_(r.integer("axis", -8, 7)) {
-        r.require_inputs(1);
-        r.require_outputs(2);
-    }
+          axis_(r.integer("axis", -8, 7)) {}
     void plan(Planner& p) const override {
         const Tensor x = p.contiguous(p.input(0));
         const int64_t axis = wrapped_axis(axis_, x.rank());
@@ -304,11 +299,9 @@ private:
 };
 
 // y = tables[channel][x] of (N, C, ...); inputs: x, tables (C, 256).
-class ChannelLookup : public Step {
+class ChannelLookup : public StepOf<2, 1> {
 public:
-    explicit ChannelLookup(StepReader& r) : tables_(r.constant(1, ElementType::u8, 2)) {
-        r.require_inputs(2);
-        r.require_outputs(1);
+    explicit ChannelLookup(StepReader& r) : StepOf(r), tables_(r.constant(1, ElementType::u8, 2)) {
         if (tables_.sizes[1] != 256) r.fail("tables must have 256 bytes each");
     }
     void plan(Planner& p) const override {
@@ -355,14 +348,14 @@ public:
 }  // namespace
 
 void add_movement_steps(StepTable& table) {
-    table.add<Flip>("flip");
-    table.add<Repeat>("repeat");
-    table.add<Shuffle>("pixel_shuffle");
-    table.add<Unshuffle>("pixel_unshuffle");
-    table.add<Pad>("pad");
-    table.add<IndexSelect>("index_select");
-    table.add<Extreme>("extreme");
-    table.add<ChannelLookup>("channel_lookup");
+    table.add({{"flip", made<Flip>},
+               {"repeat", made<Repeat>},
+               {"pixel_shuffle", made<Shuffle>},
+               {"pixel_unshuffle", made<Unshuffle>},
+               {"pad", made<Pad>},
+               {"index_select", made<IndexSelect>},
+               {"extreme", made<Extreme>},
+               {"channel_lookup", made<ChannelLookup>}});
 }
 
 }  // namespace zeropoint

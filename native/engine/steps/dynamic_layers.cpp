@@ -117,8 +117,7 @@ private:
 }  // namespace
 
 void add_dynamic_layer_steps(StepTable& table) {
-    table.add<LinearDynamic>("linear_dynamic");
-    table.add<ConvDynamic>("conv_dynamic");
+    table.add({{"linear_dynamic", made<LinearDynamic>}, {"conv_dynamic", made<ConvDynamic>}});
 }
 
 }  // namespace zeropoint

@@ -11,11 +11,9 @@ namespace zeropoint {
 namespace {
 
 // y = table[x]: any function of 8-bit values.
-class Lookup : public Step {
+class Lookup : public StepOf<2, 1> {
 public:
-    explicit Lookup(StepReader& r) : table_(r.optional_table(1)), type_(r.type("dtype")) {
-        r.require_inputs(2);
-        r.require_outputs(1);
+    explicit Lookup(StepReader& r) : StepOf(r), table_(r.optional_table(1)), type_(r.type("dtype")) {
         if (table_ == nullptr) r.fail("the table is missing");
         if (bytes_of(type_) != 1) r.fail("attribute 'dtype' must be uint8, int8 or bool");
         if (type_ == ElementType::boolean)
@@ -147,10 +145,7 @@ private:
 }  // namespace
 
 void add_elementwise_steps(StepTable& table) {
-    table.add<Lookup>("lookup");
-    table.add<Add>("add");
-    table.add<Multiply>("multiply");
-    table.add<Cat>("cat");
+    table.add({{"lookup", made<Lookup>}, {"add", made<Add>}, {"multiply", made<Multiply>}, {"cat", made<Cat>}});
 }
 
 }  // namespace zeropoint

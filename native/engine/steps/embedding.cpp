@@ -146,8 +146,7 @@ private:
 }  // namespace
 
 void add_embedding_steps(StepTable& table) {
-    table.add<Embedding>("embedding");
-    table.add<EmbeddingBags>("embedding_bags");
+    table.add({{"embedding", made<Embedding>}, {"embedding_bags", made<EmbeddingBags>}});
 }
 
 }  // namespace zeropoint

@@ -42,6 +42,6 @@ private:
 
 }  // namespace
 
-void add_fallback_steps(StepTable& table) { table.add<ForeignStep>("foreign"); }
+void add_fallback_steps(StepTable& table) { table.add({{"foreign", made<ForeignStep>}}); }
 
 }  // namespace zeropoint

@@ -124,12 +124,9 @@ struct Over {
 
 // Another dtype: numbers to float32, integers or bools. Floats lose what is behind the point; what does not fit becomes
 // the least integer, as x86 has it.
-class Convert : public Step {
+class Convert : public OneInput {
 public:
-    explicit Convert(StepReader& r) : type_(r.type("dtype")) {
-        r.require_inputs(1);
-        r.require_outputs(1);
-    }
+    explicit Convert(StepReader& r) : OneInput(r), type_(r.type("dtype")) {}
 
     void plan(Planner& p) const override {
         const Tensor x = p.dense(p.input(0));
@@ -188,12 +185,13 @@ private:
 };
 
 // first, first + step, ... `count` int64 numbers.
-class Range : public Step {
+class Range : public StepOf<0, 1> {
 public:
-    explicit Range(StepReader& r) : first_(r.size("first")), step_(r.size("step")), count_(r.size("count")) {
-        r.require_inputs(0);
-        r.require_outputs(1);
-    }
+    explicit Range(StepReader& r)
+        : StepOf(r),
+          first_(r.size("first")),
+          step_(r.size("step")),
+          count_(r.size("count")) {}
 
     void plan(Planner& p) const override {
         constexpr int64_t kMost = int64_t{1} << 40, kMostStep = int64_t{1} << 20;
@@ -215,11 +213,13 @@ private:
 };
 
 // One value everywhere.
-class Full : public Step {
+class Full : public StepOf<0, 1> {
 public:
-    explicit Full(StepReader& r) : shape_(r.sizes("shape")), type_(r.type("dtype")), value_(r.number("value")) {
-        r.require_inputs(0);
-        r.require_outputs(1);
+    explicit Full(StepReader& r)
+        : StepOf(r),
+          shape_(r.sizes("shape")),
+          type_(r.type("dtype")),
+          value_(r.number("value")) {
         if (!is_within(type_, value_)) r.fail("attribute 'value' is out of range for the dtype");
     }
 
@@ -267,12 +267,9 @@ private:
 
 // Sums or products along an axis up to each element: of float32 in float64, of int64 as they are.
 template <bool product>
-class Cumulative : public Step {
+class Cumulative : public OneInput {
 public:
-    explicit Cumulative(StepReader& r) : axis_(r.integer("axis", -8, 7)) {
-        r.require_inputs(1);
-        r.require_outputs(1);
-    }
+    explicit Cumulative(StepReader& r) : OneInput(r), axis_(r.integer("axis", -8, 7)) {}
 
     void plan(Planner& p) const override {
         const Tensor x = p.contiguous(p.input(0));
@@ -315,12 +312,12 @@ private:
 
 // The greatest value along an axis up to each element, or the least, of float32 or int64, and where it was (int64): the
 // last of equal ones. NaN stays.
-class CumulativeExtreme : public Step {
+class CumulativeExtreme : public StepOf<1, 2> {
 public:
-    explicit CumulativeExtreme(StepReader& r) : axis_(r.integer("axis", -8, 7)), largest_(r.flag("largest")) {
-        r.require_inputs(1);
-        r.require_outputs(2);
-    }
+    explicit CumulativeExtreme(StepReader& r)
+        : StepOf(r),
+          axis_(r.integer("axis", -8, 7)),
+          largest_(r.flag("largest")) {}
 
     void plan(Planner& p) const override {
         const Tensor x = p.contiguous(p.input(0));
@@ -369,12 +366,9 @@ private:
 };
 
 // y = x - floor(x / number) * number, of float32 or int64; it has the sign of the number.
-class Remainder : public Step {
+class Remainder : public OneInput {
 public:
-    explicit Remainder(StepReader& r) : number_(r.number("number")) {
-        r.require_inputs(1);
-        r.require_outputs(1);
-    }
+    explicit Remainder(StepReader& r) : OneInput(r), number_(r.number("number")) {}
 
     void plan(Planner& p) const override {
         const Tensor x = p.dense(p.input(0));
@@ -410,17 +404,17 @@ private:
 }  // namespace
 
 void add_unquantized_steps(StepTable& table) {
-    table.add<FloatBinary<Plus>>("float_add");
-    table.add<FloatBinary<Minus>>("float_subtract");
-    table.add<FloatBinary<Times>>("float_multiply");
-    table.add<FloatBinary<Over>>("float_divide");
-    table.add<Convert>("convert");
-    table.add<Cumulative<false>>("cumulative_sum");
-    table.add<Cumulative<true>>("cumulative_product");
-    table.add<CumulativeExtreme>("cumulative_extreme");
-    table.add<Remainder>("remainder");
-    table.add<Range>("range");
-    table.add<Full>("full");
+    table.add({{"convert", made<Convert>},
+               {"cumulative_extreme", made<CumulativeExtreme>},
+               {"remainder", made<Remainder>},
+               {"range", made<Range>},
+               {"full", made<Full>},
+               {"float_add", made<FloatBinary<Plus>>},
+               {"float_subtract", made<FloatBinary<Minus>>},
+               {"float_multiply", made<FloatBinary<Times>>},
+               {"float_divide", made<FloatBinary<Over>>},
+               {"cumulative_sum", made<Cumulative<false>>},
+               {"cumulative_product", made<Cumulative<true>>}});
 }
 
 }  // namespace zeropoint

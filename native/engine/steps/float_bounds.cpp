@@ -12,11 +12,9 @@ namespace {
 constexpr int64_t kGrain = worth_elements(4);
 
 // y = min(max(x, low), high), of which either may be missing.
-class FloatClamp : public Step {
+class FloatClamp : public OneInput {
 public:
-    explicit FloatClamp(StepReader& r) {
-        r.require_inputs(1);
-        r.require_outputs(1);
+    explicit FloatClamp(StepReader& r) : OneInput(r) {
         if (r.has("low")) low_ = static_cast<float>(r.number("low"));
         if (r.has("high")) high_ = static_cast<float>(r.number("high"));
     }
@@ -43,14 +41,12 @@ private:
 };
 
 // y = x, but `value` where x is not above the threshold.
-class FloatThreshold : public Step {
+class FloatThreshold : public OneInput {
 public:
     explicit FloatThreshold(StepReader& r)
-        : threshold_(static_cast<float>(r.number("threshold"))),
-          value_(static_cast<float>(r.number("value"))) {
-        r.require_inputs(1);
-        r.require_outputs(1);
-    }
+        : OneInput(r),
+          threshold_(static_cast<float>(r.number("threshold"))),
+          value_(static_cast<float>(r.number("value"))) {}
 
     void plan(Planner& p) const override {
         const Tensor x = p.dense(p.typed_input(0, ElementType::f32));
@@ -73,8 +69,7 @@ private:
 }  // namespace
 
 void add_float_steps(StepTable& table) {
-    table.add<FloatClamp>("float_clamp");
-    table.add<FloatThreshold>("float_threshold");
+    table.add({{"float_clamp", made<FloatClamp>}, {"float_threshold", made<FloatThreshold>}});
 }
 
 }  // namespace zeropoint

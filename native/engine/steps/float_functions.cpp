@@ -13,12 +13,9 @@ namespace zeropoint {
 namespace {
 
 template <FloatFunction kFunction>
-class Function : public Step {
+class Function : public OneInput {
 public:
-    explicit Function(StepReader& r) {
-        r.require_inputs(1);
-        r.require_outputs(1);
-    }
+    explicit Function(StepReader& r) : OneInput(r) {}
 
     void plan(Planner& p) const override {
         p.runs("float_function");
@@ -131,12 +128,9 @@ private:
 };
 
 // Over one axis.
-class AlongAxis : public Step {
+class AlongAxis : public OneInput {
 protected:
-    explicit AlongAxis(StepReader& r) : axis_(r.integer("axis", -8, 7)) {
-        r.require_inputs(1);
-        r.require_outputs(1);
-    }
+    explicit AlongAxis(StepReader& r) : OneInput(r), axis_(r.integer("axis", -8, 7)) {}
 
     // Gives the result and emits run(x, y, outer, length, inner).
     template <class Run>
@@ -182,12 +176,9 @@ public:
 };
 
 // y = a b of (..., M, K) and (..., K, N); batches broadcast.
-class FloatMatmul : public Step {
+class FloatMatmul : public StepOf<2, 1> {
 public:
-    explicit FloatMatmul(StepReader& r) {
-        r.require_inputs(2);
-        r.require_outputs(1);
-    }
+    explicit FloatMatmul(StepReader& r) : StepOf(r) {}
 
     void plan(Planner& p) const override {
         p.runs("float_gemm");
@@ -233,15 +224,15 @@ public:
 }  // namespace
 
 void add_float_function_steps(StepTable& table) {
-    table.add<Function<FloatFunction::gelu>>("float_gelu");
-    table.add<Function<FloatFunction::gelu_tanh>>("float_gelu_tanh");
-    table.add<Function<FloatFunction::tanh>>("float_tanh");
-    table.add<Function<FloatFunction::sigmoid>>("float_sigmoid");
-    table.add<Function<FloatFunction::silu>>("float_silu");
-    table.add<FloatLayerNorm>("float_layer_norm");
-    table.add<FloatSoftmax>("float_softmax");
-    table.add<FloatLogSoftmax>("float_log_softmax");
-    table.add<FloatMatmul>("float_matmul");
+    table.add({{"float_layer_norm", made<FloatLayerNorm>},
+               {"float_softmax", made<FloatSoftmax>},
+               {"float_log_softmax", made<FloatLogSoftmax>},
+               {"float_matmul", made<FloatMatmul>},
+               {"float_gelu", made<Function<FloatFunction::gelu>>},
+               {"float_gelu_tanh", made<Function<FloatFunction::gelu_tanh>>},
+               {"float_tanh", made<Function<FloatFunction::tanh>>},
+               {"float_sigmoid", made<Function<FloatFunction::sigmoid>>},
+               {"float_silu", made<Function<FloatFunction::silu>>}});
 }
 
 }  // namespace zeropoint

@@ -91,8 +91,7 @@ private:
 }  // namespace
 
 void add_float_layer_steps(StepTable& table) {
-    table.add<FloatLinear>("float_linear");
-    table.add<FloatConvolution>("float_conv");
+    table.add({{"float_linear", made<FloatLinear>}, {"float_conv", made<FloatConvolution>}});
 }
 
 }  // namespace zeropoint

@@ -64,9 +64,9 @@ public:
 }  // namespace
 
 void add_float_pooling_steps(StepTable& table) {
-    table.add<FloatMaxPool>("float_max_pool");
-    table.add<FloatAveragePool>("float_average_pool");
-    table.add<FloatAdaptiveAveragePool>("float_adaptive_average_pool");
+    table.add({{"float_max_pool", made<FloatMaxPool>},
+               {"float_average_pool", made<FloatAveragePool>},
+               {"float_adaptive_average_pool", made<FloatAdaptiveAveragePool>}});
 }
 
 }  // namespace zeropoint

@@ -48,13 +48,12 @@ GroupWeight read_group_weight(StepReader& r, size_t first) {
 
 // Inputs: x, the three of a weight, bias or null, what is added to the result or null. `function`: "", or that of the
 // result; if it is `gated`, of its first half, which the second half is multiplied with.
-class GroupLinear : public Step {
+class GroupLinear : public StepOf<6, 1> {
 public:
     explicit GroupLinear(StepReader& r)
-        : weight_(read_group_weight(r, 1)),
+        : StepOf(r),
+          weight_(read_group_weight(r, 1)),
           bias_(r.optional_constant(4, ElementType::f32, 1)) {
-        r.require_inputs(6);
-        r.require_outputs(1);
         if (bias_ != nullptr && bias_->count() != weight_.outputs)
             r.fail("a bias of " + std::to_string(bias_->count()) + " for " + std::to_string(weight_.outputs) +
                    " outputs");
@@ -118,14 +117,12 @@ private:
 };
 
 // y[...] = rows of a weight, times `factor`. Inputs: the three of a weight, int64 indices.
-class GroupEmbedding : public Step {
+class GroupEmbedding : public StepOf<4, 1> {
 public:
     explicit GroupEmbedding(StepReader& r)
-        : weight_(read_group_weight(r, 0)),
-          factor_(static_cast<float>(r.number("factor"))) {
-        r.require_inputs(4);
-        r.require_outputs(1);
-    }
+        : StepOf(r),
+          weight_(read_group_weight(r, 0)),
+          factor_(static_cast<float>(r.number("factor"))) {}
 
     void plan(Planner& p) const override {
         const Tensor indices = p.contiguous(p.typed_input(3, ElementType::s64));
@@ -288,9 +285,9 @@ private:
 }  // namespace
 
 void add_generation_steps(StepTable& table) {
-    table.add<GroupLinear>("group_linear");
-    table.add<GroupEmbedding>("group_embedding");
-    table.add<CacheAttentionStep>("cache_attention");
+    table.add({{"group_linear", made<GroupLinear>},
+               {"group_embedding", made<GroupEmbedding>},
+               {"cache_attention", made<CacheAttentionStep>}});
 }
 
 }  // namespace zeropoint

@@ -28,11 +28,9 @@ struct Windows {
 
 // Input: (n, channels * kernel, places), float32. Output: (n, channels, height, width), sums of what falls on each
 // place, in the order of the kernel.
-class Fold : public Step {
+class Fold : public OneInput {
 public:
-    explicit Fold(StepReader& r) : windows_(r), shape_(r.sizes("shape")) {
-        r.require_inputs(1);
-        r.require_outputs(1);
+    explicit Fold(StepReader& r) : OneInput(r), windows_(r), shape_(r.sizes("shape")) {
         if (shape_.size() != 2) r.fail("attribute 'shape' must have two sizes");
     }
     void plan(Planner& p) const override {
@@ -78,12 +76,9 @@ private:
 
 // Input: (n, channels, height, width), float32. Outputs: the greatest of each window, NaN if one is, and where it is in
 // its image (int64).
-class MaxPoolPlaces : public Step {
+class MaxPoolPlaces : public StepOf<1, 2> {
 public:
-    explicit MaxPoolPlaces(StepReader& r) : windows_(r), ceil_(r.flag("ceil_mode")) {
-        r.require_inputs(1);
-        r.require_outputs(2);
-    }
+    explicit MaxPoolPlaces(StepReader& r) : StepOf(r), windows_(r), ceil_(r.flag("ceil_mode")) {}
     void plan(Planner& p) const override {
         const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
         if (x.rank() != 4) throw PlanError("an input of shape " + text_of(x.sizes) + " must have four axes");
@@ -135,8 +130,7 @@ private:
 }  // namespace
 
 void add_folding_steps(StepTable& table) {
-    table.add<Fold>("fold");
-    table.add<MaxPoolPlaces>("max_pool_places");
+    table.add({{"fold", made<Fold>}, {"max_pool_places", made<MaxPoolPlaces>}});
 }
 
 }  // namespace zeropoint

@@ -188,9 +188,6 @@ private:
 
 }  // namespace
 
-void add_layer_steps(StepTable& table) {
-    table.add<Linear>("linear");
-    table.add<Convolution>("conv");
-}
+void add_layer_steps(StepTable& table) { table.add({{"linear", made<Linear>}, {"conv", made<Convolution>}}); }
 
 }  // namespace zeropoint

@@ -248,6 +248,6 @@ private:
 
 }  // namespace
 
-void add_map_steps(StepTable& table) { table.add<MapStep>("map"); }
+void add_map_steps(StepTable& table) { table.add({{"map", made<MapStep>}}); }
 
 }  // namespace zeropoint

@@ -54,11 +54,13 @@ void fill(Planner& p, const Tensor& y, int64_t zero) {
 }
 
 // y = a b of (..., M, K) and (..., K, N); batches broadcast. A matrix b that is stored is packed once.
-class Matmul : public Step {
+class Matmul : public StepOf<2, 1> {
 public:
-    explicit Matmul(StepReader& r) : a_(read_scale(r, "a_")), b_(read_scale(r, "b_")), y_(read_scale(r, "")) {
-        r.require_inputs(2);
-        r.require_outputs(1);
+    explicit Matmul(StepReader& r)
+        : StepOf(r),
+          a_(read_scale(r, "a_")),
+          b_(read_scale(r, "b_")),
+          y_(read_scale(r, "")) {
         const StoredTensor* b = r.stored(1);
         const bool is_matrix = b != nullptr && b->sizes.size() == 2 && b->count() > 0;
         if (!is_matrix || (b->type != ElementType::u8 && b->type != ElementType::s8)) return;
@@ -138,12 +140,9 @@ private:
 };
 
 // The same of floats, see batched_matmul_dynamic().
-class MatmulDynamic : public Step {
+class MatmulDynamic : public StepOf<2, 1> {
 public:
-    explicit MatmulDynamic(StepReader& r) {
-        r.require_inputs(2);
-        r.require_outputs(1);
-    }
+    explicit MatmulDynamic(StepReader& r) : StepOf(r) {}
 
     void plan(Planner& p) const override {
         p.runs("gemm");
@@ -170,8 +169,7 @@ public:
 }  // namespace
 
 void add_matmul_steps(StepTable& table) {
-    table.add<Matmul>("matmul");
-    table.add<MatmulDynamic>("matmul_dynamic");
+    table.add({{"matmul", made<Matmul>}, {"matmul_dynamic", made<MatmulDynamic>}});
 }
 
 }  // namespace zeropoint

@@ -53,6 +53,6 @@ private:
 
 }  // namespace
 
-void add_matrix_steps(StepTable& table) { table.add<MatrixStep>("matrices"); }
+void add_matrix_steps(StepTable& table) { table.add({{"matrices", made<MatrixStep>}}); }
 
 }  // namespace zeropoint

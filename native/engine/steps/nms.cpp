@@ -29,12 +29,9 @@ bool overlaps(const Box& a, const Box& b, double threshold) {
 // Inputs: boxes (n, 4) and scores (n), float32, and labels (n), int64, or null: only boxes of one label drop each
 // other. Outputs: (max_output), int64, the numbers of those that are kept, the best first, then -1; and how many they
 // are.
-class Nms : public Step {
+class Nms : public StepOf<3, 2> {
 public:
-    explicit Nms(StepReader& r) : threshold_(r.number("iou_threshold")), most_(r.size("max_output")) {
-        r.require_inputs(3);
-        r.require_outputs(2);
-    }
+    explicit Nms(StepReader& r) : StepOf(r), threshold_(r.number("iou_threshold")), most_(r.size("max_output")) {}
     void plan(Planner& p) const override {
         const Tensor boxes = p.contiguous(p.typed_input(0, ElementType::f32));
         const Tensor scores = p.contiguous(p.typed_input(1, ElementType::f32));
@@ -91,6 +88,6 @@ private:
 
 }  // namespace
 
-void add_box_steps(StepTable& table) { table.add<Nms>("nms"); }
+void add_box_steps(StepTable& table) { table.add({{"nms", made<Nms>}}); }
 
 }  // namespace zeropoint

@@ -211,10 +211,10 @@ private:
 }  // namespace
 
 void add_norm_steps(StepTable& table) {
-    table.add<BatchNorm>("batch_norm");
-    table.add<GroupNorm>("group_norm");
-    table.add<LayerNorm>("layer_norm");
-    table.add<Softmax>("softmax");
+    table.add({{"batch_norm", made<BatchNorm>},
+               {"group_norm", made<GroupNorm>},
+               {"layer_norm", made<LayerNorm>},
+               {"softmax", made<Softmax>}});
 }
 
 }  // namespace zeropoint

@@ -133,12 +133,13 @@ private:
 };
 
 // The mean over some axes.
-class Mean : public Step {
+class Mean : public OneInput {
 public:
-    explicit Mean(StepReader& r) : axes_(r.sizes("axes")), keep_(r.flag("keepdim")), scale_(read_scale(r, "")) {
-        r.require_inputs(1);
-        r.require_outputs(1);
-    }
+    explicit Mean(StepReader& r)
+        : OneInput(r),
+          axes_(r.sizes("axes")),
+          keep_(r.flag("keepdim")),
+          scale_(read_scale(r, "")) {}
 
     void plan(Planner& p) const override {
         const Tensor given = p.byte_input(0);
@@ -234,10 +235,10 @@ private:
 }  // namespace
 
 void add_pooling_steps(StepTable& table) {
-    table.add<MaxPool>("max_pool");
-    table.add<AveragePool>("average_pool");
-    table.add<AdaptiveAveragePool>("adaptive_average_pool");
-    table.add<Mean>("mean");
+    table.add({{"max_pool", made<MaxPool>},
+               {"average_pool", made<AveragePool>},
+               {"adaptive_average_pool", made<AdaptiveAveragePool>},
+               {"mean", made<Mean>}});
 }
 
 }  // namespace zeropoint

@@ -20,15 +20,14 @@ RoundingVariant rounding_of(StepReader& r) {
 
 // y = clamp(rne(x * (1 / scale)) + zero_point, low, high), float32 to 8 bits; fused: clamp(rne(fma(x, 1 / scale, zero
 // point))).
-class Quantize : public Step {
+class Quantize : public OneInput {
 public:
     explicit Quantize(StepReader& r)
-        : type_(r.byte_type("dtype")),
+        : OneInput(r),
+          type_(r.byte_type("dtype")),
           scale_(r.scale("scale")),
           zero_point_(r.integer("zero_point", -128, 255)),
           rounding_(rounding_of(r)) {
-        r.require_inputs(1);
-        r.require_outputs(1);
         const auto [least, most] = range_of(type_);
         low_ = r.integer("low", least, most);
         high_ = r.integer("high", low_, most);
@@ -56,15 +55,14 @@ private:
 };
 
 // The same with a scale and a zero point for each index of an axis, which are stored.
-class QuantizeChannels : public Step {
+class QuantizeChannels : public StepOf<3, 1> {
 public:
     explicit QuantizeChannels(StepReader& r)
-        : type_(r.byte_type("dtype")),
+        : StepOf(r),
+          type_(r.byte_type("dtype")),
           scale_(r.constant(1, ElementType::f32, 1)),
           zero_point_(r.constant(2, ElementType::s32, 1)),
           axis_(r.integer("axis", 0, 7)) {
-        r.require_inputs(3);
-        r.require_outputs(1);
         const auto [least, most] = range_of(type_);
         low_ = r.integer("low", least, most);
         high_ = r.integer("high", low_, most);
@@ -106,14 +104,12 @@ private:
 };
 
 // y = (x - zero_point) * scale, 8 bits to float32.
-class Dequantize : public Step {
+class Dequantize : public OneInput {
 public:
     explicit Dequantize(StepReader& r)
-        : scale_(r.scale("scale")),
-          zero_point_(static_cast<double>(r.integer("zero_point", -128, 255))) {
-        r.require_inputs(1);
-        r.require_outputs(1);
-    }
+        : OneInput(r),
+          scale_(r.scale("scale")),
+          zero_point_(static_cast<double>(r.integer("zero_point", -128, 255))) {}
 
     void plan(Planner& p) const override {
         p.runs("dequantize");
@@ -134,9 +130,9 @@ private:
 }  // namespace
 
 void add_border_steps(StepTable& table) {
-    table.add<Quantize>("quantize");
-    table.add<QuantizeChannels>("quantize_channels");
-    table.add<Dequantize>("dequantize");
+    table.add({{"quantize", made<Quantize>},
+               {"quantize_channels", made<QuantizeChannels>},
+               {"dequantize", made<Dequantize>}});
 }
 
 }  // namespace zeropoint

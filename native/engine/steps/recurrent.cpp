@@ -265,6 +265,6 @@ private:
 
 }  // namespace
 
-void add_recurrent_steps(StepTable& table) { table.add<Recurrent>("recurrent"); }
+void add_recurrent_steps(StepTable& table) { table.add({{"recurrent", made<Recurrent>}}); }
 
 }  // namespace zeropoint

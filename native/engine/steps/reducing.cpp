@@ -8,12 +8,9 @@ namespace zeropoint {
 namespace {
 
 // Over the axes that are listed, which go unless keepdim; none are all.
-class OverAxes : public Step {
+class OverAxes : public OneInput {
 protected:
-    explicit OverAxes(StepReader& r) : keep_(r.flag("keepdim")) {
-        r.require_inputs(1);
-        r.require_outputs(1);
-    }
+    explicit OverAxes(StepReader& r) : OneInput(r), keep_(r.flag("keepdim")) {}
 
     // Emits compute(x, y, rows, length) for rows that lie one behind the other.
     template <class T, class Compute>
@@ -117,13 +114,13 @@ private:
 }  // namespace
 
 void add_reducing_steps(StepTable& table) {
-    table.add<OverChosen<float_mean>>("float_mean");
-    table.add<OverChosen<float_sum>>("float_sum");
-    table.add<OverChosen<float_product>>("float_product");
-    table.add<FloatNorm>("float_norm");
-    table.add<FloatVariance>("float_variance");
-    table.add<WholeNumbers<true>>("integer_sum");
-    table.add<WholeNumbers<false>>("integer_product");
+    table.add({{"float_norm", made<FloatNorm>},
+               {"float_variance", made<FloatVariance>},
+               {"float_mean", made<OverChosen<float_mean>>},
+               {"float_sum", made<OverChosen<float_sum>>},
+               {"float_product", made<OverChosen<float_product>>},
+               {"integer_sum", made<WholeNumbers<true>>},
+               {"integer_product", made<WholeNumbers<false>>}});
 }
 
 }  // namespace zeropoint

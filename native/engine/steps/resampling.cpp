@@ -169,9 +169,7 @@ private:
 }  // namespace
 
 void add_resampling_steps(StepTable& table) {
-    table.add<Nearest>("nearest");
-    table.add<Bilinear>("bilinear");
-    table.add<FloatBilinear>("float_bilinear");
+    table.add({{"nearest", made<Nearest>}, {"bilinear", made<Bilinear>}, {"float_bilinear", made<FloatBilinear>}});
 }
 
 }  // namespace zeropoint

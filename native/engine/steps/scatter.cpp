@@ -96,12 +96,9 @@ void write_rows(Planner& p, const Tensor& y, Place found, const Tensor& values, 
 
 // y = x, but y[i][index[i][j][k]][k] = values[i][j][k] along an axis, one after the other. Inputs: x, int64 indices
 // nowhere larger than x but along the axis, values at least as large as the indices.
-class Scatter : public Step {
+class Scatter : public StepOf<3, 1> {
 public:
-    explicit Scatter(StepReader& r) : axis_(r.integer("axis", -8, 7)), writing_(read_writing(r)) {
-        r.require_inputs(3);
-        r.require_outputs(1);
-    }
+    explicit Scatter(StepReader& r) : StepOf(r), axis_(r.integer("axis", -8, 7)), writing_(read_writing(r)) {}
     void plan(Planner& p) const override {
         const Tensor& x = p.input(0);
         const Tensor index = p.contiguous(p.typed_input(1, ElementType::s64));
@@ -206,16 +203,14 @@ private:
 
 // y = x, but every `step`-th index from begin to end along an axis is one of the values, which broadcast. Negative
 // bounds count from the end.
-class SliceScatter : public Step {
+class SliceScatter : public StepOf<2, 1> {
 public:
     explicit SliceScatter(StepReader& r)
-        : axis_(r.integer("axis", -8, 7)),
+        : StepOf(r),
+          axis_(r.integer("axis", -8, 7)),
           step_(r.integer("step", 1, kMostElements)),
           begin_(r.size("begin")),
-          end_(r.size("end")) {
-        r.require_inputs(2);
-        r.require_outputs(1);
-    }
+          end_(r.size("end")) {}
     void plan(Planner& p) const override {
         const Tensor& x = p.input(0);
         Tensor values = p.typed_input(1, x.type);
@@ -249,9 +244,7 @@ private:
 }  // namespace
 
 void add_writing_steps(StepTable& table) {
-    table.add<Scatter>("scatter");
-    table.add<IndexPut>("index_put");
-    table.add<SliceScatter>("slice_scatter");
+    table.add({{"scatter", made<Scatter>}, {"index_put", made<IndexPut>}, {"slice_scatter", made<SliceScatter>}});
 }
 
 }  // namespace zeropoint

@@ -16,12 +16,9 @@ constexpr int64_t kIndices = worth_elements(8);  // worth a thread
 
 // y[i][j][k] = x[i][index[i][j][k]][k] along an axis, of as many axes as there are. Inputs: x, int64 indices, nowhere
 // larger than x but along the axis.
-class Gather : public Step {
+class Gather : public StepOf<2, 1> {
 public:
-    explicit Gather(StepReader& r) : axis_(r.integer("axis", -8, 7)) {
-        r.require_inputs(2);
-        r.require_outputs(1);
-    }
+    explicit Gather(StepReader& r) : StepOf(r), axis_(r.integer("axis", -8, 7)) {}
     void plan(Planner& p) const override {
         const Tensor& x = p.input(0);
         const Tensor index = p.contiguous(p.typed_input(1, ElementType::s64));
@@ -105,12 +102,9 @@ private:
 };
 
 // Values along an axis in their order, NaN above all, equal ones as they were; and where they were (int64).
-class Sort : public Step {
+class Sort : public StepOf<1, 2> {
 public:
-    explicit Sort(StepReader& r) : axis_(r.integer("axis", -8, 7)), descending_(r.flag("descending")) {
-        r.require_inputs(1);
-        r.require_outputs(2);
-    }
+    explicit Sort(StepReader& r) : StepOf(r), axis_(r.integer("axis", -8, 7)), descending_(r.flag("descending")) {}
     void plan(Planner& p) const override {
         Tensor x = p.input(0);
         const size_t rank = x.sizes.size(), axis = rank == 0 ? 0 : static_cast<size_t>(wrapped_axis(axis_, x.rank()));
@@ -169,11 +163,9 @@ private:
 // What lies around a tensor is taken from it: the values behind its edge in a mirror ("reflect"), those of the edge
 // ("replicate"), or those of the other side ("circular"). Pairs of counts, those of the last axis first; negative ones
 // cut off.
-class PadFrom : public Step {
+class PadFrom : public OneInput {
 public:
-    explicit PadFrom(StepReader& r) : pads_(r.sizes("pads")) {
-        r.require_inputs(1);
-        r.require_outputs(1);
+    explicit PadFrom(StepReader& r) : OneInput(r), pads_(r.sizes("pads")) {
         if (pads_.size() % 2 != 0) r.fail("attribute 'pads' must have pairs");
         const std::string mode = r.text("mode");
         if (mode != "reflect" && mode != "replicate" && mode != "circular")
@@ -257,10 +249,7 @@ private:
 }  // namespace
 
 void add_selection_steps(StepTable& table) {
-    table.add<Gather>("gather");
-    table.add<Index>("index");
-    table.add<Sort>("sort");
-    table.add<PadFrom>("pad_from");
+    table.add({{"gather", made<Gather>}, {"index", made<Index>}, {"sort", made<Sort>}, {"pad_from", made<PadFrom>}});
 }
 
 }  // namespace zeropoint

@@ -10,12 +10,9 @@ namespace {
 constexpr int64_t kMostSteps = 1 << 24;
 
 // Input: lengths (batch), int64, that do not grow. Output: (steps), int64: how many sequences reach each step.
-class BatchSizes : public Step {
+class BatchSizes : public OneInput {
 public:
-    explicit BatchSizes(StepReader& r) : steps_(r.size("steps")) {
-        r.require_inputs(1);
-        r.require_outputs(1);
-    }
+    explicit BatchSizes(StepReader& r) : OneInput(r), steps_(r.size("steps")) {}
     void plan(Planner& p) const override {
         const Tensor lengths = p.contiguous(p.typed_input(0, ElementType::s64));
         const int64_t steps = p.integer(steps_);
@@ -48,12 +45,9 @@ private:
 
 // Input: batch sizes (steps), int64. Output: (steps, batch), bool: what belongs to a sequence. `whole`: the longest one
 // must reach the last step.
-class PaddingMask : public Step {
+class PaddingMask : public OneInput {
 public:
-    explicit PaddingMask(StepReader& r) : batch_(r.size("batch")), whole_(r.flag("whole")) {
-        r.require_inputs(1);
-        r.require_outputs(1);
-    }
+    explicit PaddingMask(StepReader& r) : OneInput(r), batch_(r.size("batch")), whole_(r.flag("whole")) {}
     void plan(Planner& p) const override {
         const Tensor sizes = p.contiguous(p.typed_input(0, ElementType::s64));
         const int64_t batch = p.integer(batch_);
@@ -82,8 +76,7 @@ private:
 }  // namespace
 
 void add_sequence_steps(StepTable& table) {
-    table.add<BatchSizes>("batch_sizes");
-    table.add<PaddingMask>("padding_mask");
+    table.add({{"batch_sizes", made<BatchSizes>}, {"padding_mask", made<PaddingMask>}});
 }
 
 }  // namespace zeropoint

@@ -92,11 +92,9 @@ constexpr std::array<Row, 17> kRows{{
 }};
 
 // Attributes: `operation`, a name of the rows above, and `operands`, numbers or values that are.
-class Calculate : public Step {
+class Calculate : public StepOf<0, 1> {
 public:
-    explicit Calculate(StepReader& r) : row_(find(r)), operands_(r.numbers("operands", 2)) {
-        r.require_inputs(0);
-        r.require_outputs(1);
+    explicit Calculate(StepReader& r) : StepOf(r), row_(find(r)), operands_(r.numbers("operands", 2)) {
         if (operands_.size() != row_.operands)
             r.fail("'" + std::string(row_.name) + "' takes " + std::to_string(row_.operands) + " numbers");
     }
@@ -126,6 +124,6 @@ private:
 
 }  // namespace
 
-void add_size_arithmetic_steps(StepTable& table) { table.add<Calculate>("calculate"); }
+void add_size_arithmetic_steps(StepTable& table) { table.add({{"calculate", made<Calculate>}}); }
 
 }  // namespace zeropoint

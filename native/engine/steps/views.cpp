@@ -322,11 +322,9 @@ private:
 
 // A number from two others: "add", "subtract", "multiply", "floor_divide", "modulo" (both round down, as Python does),
 // or "scaled", a * b of a real b without its fraction.
-class Arithmetic : public Step {
+class Arithmetic : public StepOf<0, 1> {
 public:
-    explicit Arithmetic(StepReader& r) : operation_(r.text("operation")), a_(r.size("a")) {
-        r.require_inputs(0);
-        r.require_outputs(1);
+    explicit Arithmetic(StepReader& r) : StepOf(r), operation_(r.text("operation")), a_(r.size("a")) {
         if (operation_ == "scaled")
             factor_ = r.number("b");
         else
@@ -360,16 +358,14 @@ private:
 };
 
 // A number that must be `low` at least, or exactly; its output is that number.
-class Require : public Step {
+class Require : public StepOf<0, 1> {
 public:
     explicit Require(StepReader& r)
-        : value_(r.size("value")),
+        : StepOf(r),
+          value_(r.size("value")),
           low_(r.integer("low", -kMost, kMost)),
           exact_(r.flag("exact")),
-          why_(r.text("why")) {
-        r.require_inputs(0);
-        r.require_outputs(1);
-    }
+          why_(r.text("why")) {}
     void plan(Planner& p) const override {
         const int64_t value = p.integer(value_);
         if (exact_ ? value != low_ : value < low_) throw PlanError(why_);
@@ -388,22 +384,22 @@ private:
 }  // namespace
 
 void add_view_steps(StepTable& table) {
-    table.add<Reshape>("reshape");
-    table.add<Flatten>("flatten");
-    table.add<Unflatten>("unflatten");
-    table.add<Unsqueeze>("unsqueeze");
-    table.add<Squeeze>("squeeze");
-    table.add<Permute>("permute");
-    table.add<Transpose>("transpose");
-    table.add<Slice>("slice");
-    table.add<Select>("select");
-    table.add<Expand>("expand");
-    table.add<Unfold>("unfold");
-    table.add<Diagonal>("diagonal");
-    table.add<Contiguous>("contiguous");
-    table.add<SizeOf>("size");
-    table.add<Arithmetic>("arithmetic");
-    table.add<Require>("require");
+    table.add({{"reshape", made<Reshape>},
+               {"flatten", made<Flatten>},
+               {"unflatten", made<Unflatten>},
+               {"unsqueeze", made<Unsqueeze>},
+               {"squeeze", made<Squeeze>},
+               {"permute", made<Permute>},
+               {"transpose", made<Transpose>},
+               {"slice", made<Slice>},
+               {"select", made<Select>},
+               {"expand", made<Expand>},
+               {"unfold", made<Unfold>},
+               {"diagonal", made<Diagonal>},
+               {"contiguous", made<Contiguous>},
+               {"size", made<SizeOf>},
+               {"arithmetic", made<Arithmetic>},
+               {"require", made<Require>}});
 }
 
 }  // namespace zeropoint

@@ -9,10 +9,11 @@ namespace {
 // Inputs: x, weight (outputs, inputs), and its scales, its zero points, what is added to it, and the bias, or null for
 // each of those. `storage`: "uint8", "int8", "uint4" (rows of whole bytes, low bits first) or "float16", which has no
 // scales. A group of group_size inputs has a scale; the last may be shorter.
-class WeightOnlyLinear : public Step {
+class WeightOnlyLinear : public StepOf<6, 1> {
 public:
     explicit WeightOnlyLinear(StepReader& r)
-        : storage_(storage_of(r, r.text("storage"))),
+        : StepOf(r),
+          storage_(storage_of(r, r.text("storage"))),
           weight_(r.constant(1, element_of(storage_), 2)),
           outputs_(weight_.sizes[0]),
           inputs_(r.integer("inputs", 1, kMostElements)),
@@ -22,8 +23,6 @@ public:
           zero_point_(r.optional_constant(3, ElementType::f32, 1)),
           shift_(r.optional_constant(4, ElementType::f32, 1)),
           bias_(r.optional_constant(5, ElementType::f32, 1)) {
-        r.require_inputs(6);
-        r.require_outputs(1);
         r.packs(1);
         const int64_t columns = storage_ == WeightStorage::u4 ? (inputs_ + 1) / 2 : inputs_;
         if (outputs_ < 1 || weight_.sizes[1] != columns)
@@ -88,6 +87,6 @@ private:
 
 }  // namespace
 
-void add_weight_only_steps(StepTable& table) { table.add<WeightOnlyLinear>("weight_only_linear"); }
+void add_weight_only_steps(StepTable& table) { table.add({{"weight_only_linear", made<WeightOnlyLinear>}}); }
 
 }  // namespace zeropoint

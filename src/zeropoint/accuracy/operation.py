@@ -9,9 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
-_TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
-
 
 @dataclass(frozen=True)
 class Operation:
@@ -49,10 +46,10 @@ class Operation:
         if self.dims == 0:
             y = F.linear(x, weight, bias)
         elif self.output_padding is None:
-            convolution: Any = _CONVOLUTIONS[self.dims - 1]
+            convolution: Any = getattr(F, f"conv{self.dims}d")
             y = convolution(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
         else:
-            transposed: Any = _TRANSPOSED[self.dims - 1]
+            transposed: Any = getattr(F, f"conv_transpose{self.dims}d")
             rest = (self.stride, self.padding, self.output_padding, self.groups, self.dilation)
             y = transposed(x, weight, bias, *rest)
         return y.relu() if self.relu else y

@@ -12,6 +12,7 @@ from torch import fx
 
 from zeropoint.compiler.program_builder import Size
 from zeropoint.graph.frontends.shape_guards import OPERATIONS
+from zeropoint.operators.elementwise import COMPARISONS
 from zeropoint.operators.steps import Emit, GraphBuilder, ProgramStep, Restore, StepBuilder
 
 # What numbers that follow from sizes are made with: whole ones that records ask for, by their names.
@@ -41,7 +42,6 @@ CALCULATIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "round": (round,),
     "trunc": (torch.sym_int, math.trunc, int),
 }
-_COMPARISONS = (operator.ge, operator.gt, operator.le, operator.lt, operator.eq, operator.ne)
 _CHECKS = ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async")
 
 
@@ -97,7 +97,7 @@ SIZES: dict[Any, Emit] = {
     "aten.sym_numel.default": _emit_numel,
     "aten.sym_size.int": _emit_size,
     **{function: _emit_calculation(name) for name, functions in CALCULATIONS.items() for function in functions},
-    **dict.fromkeys(_COMPARISONS, _emit_comparison),
+    **{getattr(operator, name): _emit_comparison for name in COMPARISONS},
     **{
         f"aten.{name}.{overload}": _emit_nothing
         for name in _CHECKS

@@ -45,14 +45,7 @@ def quantize(
         >>> type(quantize(model, lambda m, x: m(x), [torch.randn(8, 2)]).module)
         <class 'zeropoint.nn.quantized.linear.Linear'>
     """
-    if not inplace:
-        model = copy.deepcopy(model)
-    model.eval()
-    prepare(model, inplace=True)
-    run_fn(model, *run_args)
-    made = converted(model, mapping, inplace=True)
-    warn_if_float("quantize", made, (mapping or {}).values())
-    return made
+    return _quantized("quantize", model, prepare, False, run_fn, run_args, mapping, inplace)
 
 
 def quantize_qat(
@@ -67,13 +60,19 @@ def quantize_qat(
         >>> type(quantize_qat(model, lambda m, x: m(x), [torch.randn(8, 2)]).module)
         <class 'zeropoint.nn.quantized.linear.Linear'>
     """
+    return _quantized("quantize_qat", model, prepare_qat, True, run_fn, run_args, None, inplace)
+
+
+def _quantized(
+    name: str, model: Any, prepared: Any, training: bool, run_fn: Any, run_args: Any, mapping: Any, inplace: bool
+) -> nn.Module:
+    """The model, prepared by one of two functions, run, and converted; `name` is what the user called."""
     if not inplace:
         model = copy.deepcopy(model)
-    model.train()
-    prepare_qat(model, inplace=True)
+    prepared(model.train(training), inplace=True)
     run_fn(model, *run_args)
-    made = converted(model, inplace=True)
-    warn_if_float("quantize_qat", made)
+    made = converted(model, mapping, inplace=True)
+    warn_if_float(name, made, (mapping or {}).values())
     return made
 
 

@@ -466,6 +466,12 @@ def _form_only(name: str, form: FloatForm, *more: str) -> Operator:
     return Operator(name, _aten_names(*dict.fromkeys(n for n in every if hasattr(aten, n))), float_form=form)
 
 
+# The name in Python's operator and in ATen, and the other names in torch.
+COMPARISONS: dict[str, tuple[str, ...]] = {
+    "eq": (), "ne": ("not_equal",), "lt": ("less",), "le": ("less_equal",),
+    "gt": ("greater",), "ge": ("greater_equal",),
+}  # fmt: skip
+
 RECORDS = (
     *(_form_only(name, _unary_form(name)) for name in UNARY if name not in _PARTS_OF_FREXP),
     *(_form_only(name, _binary_form(name)) for name in BINARY if name not in _OF_INTEGERS_TOO),
@@ -511,12 +517,7 @@ RECORDS = (
     _mapped("logical_and", _emit_logical("bitwise_and")),
     _mapped("logical_or", _emit_logical("bitwise_or")),
     _mapped("logical_xor", _emit_logical("bitwise_xor")),
-    _mapped("eq", _emit_compare("eq")),
-    _mapped("ne", _emit_compare("ne"), "not_equal"),
-    _mapped("lt", _emit_compare("lt"), "less"),
-    _mapped("le", _emit_compare("le"), "less_equal"),
-    _mapped("gt", _emit_compare("gt"), "greater"),
-    _mapped("ge", _emit_compare("ge"), "greater_equal"),
+    *(_mapped(name, _emit_compare(name), *others) for name, others in COMPARISONS.items()),
     Operator("where", steps=steps(_emit_where, [name for name in overloads("where") if not name.endswith("default")])),
     _mapped("masked_fill", _emit_masked_fill),
     _form_only("addcmul", _product_form(False)),

@@ -168,48 +168,56 @@ def _fake_over(input: Tensor, dim: Sequence[int] | None, keepdim: bool) -> Tenso
     return input.new_empty(_without(input, _dropped("float_mean", input, dim), keepdim))
 
 
-@operator(fake=_fake_over)
-def float_mean(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) -> Tensor:
+def _over_axes(name: str) -> Callable[..., Tensor]:
+    native = getattr(_native, name)
+
+    @operator(fake=_fake_over, name=name)
+    def over(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) -> Tensor:
+        return _over(name, native, input, dim, keepdim)
+
+    return over
+
+
+float_mean = named(
+    "float_mean",
+    _over_axes("float_mean"),
     """The mean over some axes, or over all if none are named.
 
     Example:
         >>> float_mean(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), [1])
         tensor([1.5000, 4.5000])
-    """
-    return _over("float_mean", _native.float_mean, input, dim, keepdim)
-
-
-@operator(fake=_fake_over)
-def float_sum(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) -> Tensor:
+    """,
+)
+float_sum = named(
+    "float_sum",
+    _over_axes("float_sum"),
     """The sum over some axes, or over all if none are named.
 
     Example:
         >>> float_sum(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), [1])
         tensor([3., 9.])
-    """
-    return _over("float_sum", _native.float_sum, input, dim, keepdim)
-
-
-@operator(fake=_fake_over)
-def float_norm(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) -> Tensor:
+    """,
+)
+float_norm = named(
+    "float_norm",
+    _over_axes("float_norm"),
     """``sqrt(sum(x^2))`` over some axes, or over all if none are named.
 
     Example:
         >>> float_norm(torch.tensor([[3.0, 4.0]]), [-1], True)
         tensor([[5.]])
-    """
-    return _over("float_norm", _native.float_norm, input, dim, keepdim)
-
-
-@operator(fake=_fake_over)
-def float_product(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) -> Tensor:
+    """,
+)
+float_product = named(
+    "float_product",
+    _over_axes("float_product"),
     """The product over some axes, or over all if none are named.
 
     Example:
         >>> float_product(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), [1])
         tensor([ 2., 18.])
-    """
-    return _over("float_product", _native.float_product, input, dim, keepdim)
+    """,
+)
 
 
 @operator(fake=lambda input, dim, correction=1.0, keepdim=False: _fake_over(input, dim, keepdim))

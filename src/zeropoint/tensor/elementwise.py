@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
@@ -78,44 +79,22 @@ def relu_(q: QTensor) -> QTensor:
     return write(q, lambda values: values.clamp_min_(zero_point))
 
 
-@implements(aten.clamp.default)
-def clamp(q: QTensor, min: Any = None, max: Any = None) -> QTensor:
-    return _clamped("clamp", q, min, max)
+def _define_bounds(name: str, bounds: Callable[..., tuple[Any, Any]]) -> None:
+    """Implement an operator that clamps, and its form in place; `bounds` gives (low, high) of its other arguments."""
+
+    @implements(getattr(aten, name).default)
+    def clamped(q: QTensor, *arguments: Any, **more: Any) -> QTensor:
+        return _clamped(name, q, *bounds(*arguments, **more))
+
+    @implements(getattr(aten, f"{name}_").default)
+    def clamped_(q: QTensor, *arguments: Any, **more: Any) -> QTensor:
+        return _clamped_(f"{name}_", q, *bounds(*arguments, **more))
 
 
-@implements(aten.clamp_.default)
-def clamp_(q: QTensor, min: Any = None, max: Any = None) -> QTensor:
-    return _clamped_("clamp_", q, min, max)
-
-
-@implements(aten.clamp_min.default)
-def clamp_min(q: QTensor, min: Any) -> QTensor:
-    return _clamped("clamp_min", q, min, None)
-
-
-@implements(aten.clamp_min_.default)
-def clamp_min_(q: QTensor, min: Any) -> QTensor:
-    return _clamped_("clamp_min_", q, min, None)
-
-
-@implements(aten.clamp_max.default)
-def clamp_max(q: QTensor, max: Any) -> QTensor:
-    return _clamped("clamp_max", q, None, max)
-
-
-@implements(aten.clamp_max_.default)
-def clamp_max_(q: QTensor, max: Any) -> QTensor:
-    return _clamped_("clamp_max_", q, None, max)
-
-
-@implements(aten.hardtanh.default)
-def hardtanh(q: QTensor, min_val: Any = -1.0, max_val: Any = 1.0) -> QTensor:
-    return _clamped("hardtanh", q, min_val, max_val)
-
-
-@implements(aten.hardtanh_.default)
-def hardtanh_(q: QTensor, min_val: Any = -1.0, max_val: Any = 1.0) -> QTensor:
-    return _clamped_("hardtanh_", q, min_val, max_val)
+_define_bounds("clamp", lambda min=None, max=None: (min, max))
+_define_bounds("clamp_min", lambda min: (min, None))
+_define_bounds("clamp_max", lambda max: (None, max))
+_define_bounds("hardtanh", lambda min_val=-1.0, max_val=1.0: (min_val, max_val))
 
 
 # -------------------------------------------------------------------------------------------- functions with a table

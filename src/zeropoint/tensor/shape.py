@@ -31,14 +31,18 @@ def _at(q: QTensor, places: torch.Tensor, quantizer: Quantizer) -> QTensor:
     return q._view_of(q._data, quantizer, places.size(), places.stride(), places.storage_offset())
 
 
+def _ruled(rule: AxisRule, q: QTensor, arguments: tuple[Any, ...], kwargs: dict[str, Any]) -> Quantizer:
+    """The quantizer of a result: that of `q`, its axis moved by the rule."""
+    quantizer = q._qparams.quantizer
+    return rule(quantizer, q, *arguments, **kwargs) if type(quantizer) is PerChannelQuantizer else quantizer
+
+
 def _view(operator: Any, rule: AxisRule) -> None:
     """Implement a view operator: the same integers, another geometry."""
     run = operator._op
 
     def view(q: QTensor, *arguments: Any, **kwargs: Any) -> QTensor:
-        quantizer = q._qparams.quantizer
-        if type(quantizer) is PerChannelQuantizer:
-            quantizer = rule(quantizer, q, *arguments, **kwargs)
+        quantizer = _ruled(rule, q, arguments, kwargs)
         if q._qdtype.bits < 8:
             return _at(q, run(_places(q), *arguments, **kwargs), quantizer)
         return q._view_of(run(q._data, *arguments, **kwargs), quantizer)
@@ -52,9 +56,7 @@ def _copy(operator: Any, rule: AxisRule) -> None:
     run = operator._op
 
     def moved(q: QTensor, *arguments: Any, **kwargs: Any) -> QTensor:
-        quantizer = q._qparams.quantizer
-        if type(quantizer) is PerChannelQuantizer:
-            quantizer = rule(quantizer, q, *arguments, **kwargs)
+        quantizer = _ruled(rule, q, arguments, kwargs)
         return from_values(run(q.values(), *arguments, **kwargs), quantizer, q._qdtype)
 
     moved.__name__ = str(operator)

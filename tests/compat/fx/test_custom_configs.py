@@ -73,7 +73,7 @@ def test_a_standalone_module_is_a_quantized_graph_of_its_own() -> None:
     assert made(inputs()).shape == (8, 4)
 
 
-class Observed(nn.Module):
+class Around(nn.Module):
     def __init__(self, linear: nn.Module) -> None:
         super().__init__()
         self.linear = linear
@@ -81,6 +81,8 @@ class Observed(nn.Module):
     def forward(self, x):
         return self.linear(x)
 
+
+class Observed(Around):
     @classmethod
     def from_float(cls, module: Any) -> Any:
         made = cls(module.linear)
@@ -88,14 +90,7 @@ class Observed(nn.Module):
         return made
 
 
-class Quantized(nn.Module):
-    def __init__(self, linear: nn.Module) -> None:
-        super().__init__()
-        self.linear = linear
-
-    def forward(self, x):
-        return self.linear(x)
-
+class Quantized(Around):
     @classmethod
     def from_observed(cls, module: Any) -> Any:
         module.linear.activation_post_process = module.activation_post_process

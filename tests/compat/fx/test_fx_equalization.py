@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.ao.quantization.fx._equalize as theirs
 import torch.nn.functional as F
+from few_layers import Layers
 from torch import Tensor, nn
 from torch.ao.quantization import default_qconfig as their_qconfig
 from torch.ao.quantization.quantize_fx import prepare_fx as their_prepare_fx
@@ -127,18 +128,14 @@ class Branch(nn.Module):
         return self.second(y) + torch.cumsum(y, 0)
 
 
-class Twice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
+class Twice(Layers):
     def forward(self, x: Tensor) -> Tensor:
         return self.layer(self.layer(x))
 
 
 @pytest.mark.parametrize(
     ("model", "reason"),
-    [(Branch(), "its input is used in float, too"), (Twice(), "its weight is used several times")],
+    [(Branch(), "its input is used in float, too"), (Twice(layer=nn.Linear(4, 4)), "its weight is used several times")],
     ids=["branch", "twice"],
 )
 def test_what_cannot_be_equalized_is_named_and_left(model: nn.Module, reason: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from few_layers import Layers
 from torch import Tensor, nn
 
 import zeropoint
@@ -80,19 +81,16 @@ def test_dynamic_layers(qconfig: Any) -> None:
     assert torch.equal(torch.jit.script(made)(x), made(x))
 
 
-def test_reference_graphs() -> None:
+@pytest.mark.parametrize(
+    ("prepare", "convert"),
+    [(fx.prepare_fx, fx.convert_to_reference_fx), (zeropoint.prepare_graph, zeropoint.convert_graph)],
+    ids=["reference graphs", "graphs of to_int8"],
+)
+def test_graphs_can_be_scripted(prepare: Any, convert: Any) -> None:
     x = torch.randn(2, 3, 8, 8)
-    prepared = fx.prepare_fx(Block().eval(), zeropoint.get_default_qconfig_mapping("x86"), (x,))
+    prepared = prepare(Block().eval(), zeropoint.get_default_qconfig_mapping("x86"), (x,))
     prepared(x)
-    made = fx.convert_to_reference_fx(prepared)
-    assert torch.equal(torch.jit.script(made)(x), made(x))
-
-
-def test_graphs_of_to_int8() -> None:
-    x = torch.randn(2, 3, 8, 8)
-    prepared = zeropoint.prepare_graph(Block().eval(), zeropoint.get_default_qconfig_mapping("x86"), (x,))
-    prepared(x)
-    made = zeropoint.convert_graph(prepared)
+    made = convert(prepared)
     assert torch.equal(torch.jit.script(made)(x), made(x))
 
 
@@ -118,17 +116,13 @@ def test_scripted_graphs_of_to_int8_check_sizes() -> None:
 
 
 def test_scripted_graphs_check_what_the_model_asked_about_sizes() -> None:
-    class Asking(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(6, 5)
-
+    class Asking(Layers):
         def forward(self, x: Tensor) -> Tensor:
             y = self.layer(x) if x.size(0) > 3 else self.layer(x) * 2
             return y + y if (x.size(0) * 3 + 1) // 2 > 8 else y
 
     x = torch.randn(6, 6)
-    made = zeropoint.to_int8(Asking().eval(), (x,), [x], progress=False)
+    made = zeropoint.to_int8(Asking(layer=nn.Linear(6, 5)).eval(), (x,), [x], progress=False)
     scripted = torch.jit.script(made)
     for rows in (6, 9):
         assert torch.equal(scripted(x[:1].repeat(rows, 1)), made(x[:1].repeat(rows, 1)))
@@ -139,15 +133,11 @@ def test_scripted_graphs_check_what_the_model_asked_about_sizes() -> None:
 
 
 def test_names_what_cannot_be_scripted() -> None:
-    class Shifted(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(3, 4, 1)
-
+    class Shifted(Layers):
         def forward(self, x: Tensor) -> Tensor:
             return self.conv(x) + 3
 
     x = torch.randn(1, 3, 4, 4)
-    made = converted(Shifted(), zeropoint.get_default_qconfig_mapping("x86"), x)
+    made = converted(Shifted(conv=nn.Conv2d(3, 4, 1)), zeropoint.get_default_qconfig_mapping("x86"), x)
     with pytest.raises(NotImplementedError, match=r"add with a number in a converted graph .* use torch.jit.trace"):
         torch.jit.script(made)

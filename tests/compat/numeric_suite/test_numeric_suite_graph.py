@@ -11,6 +11,7 @@ import torch
 import torch.ao.ns._numeric_suite_fx as their_suite
 import torch.ao.quantization as theirs
 import torch.ao.quantization.quantize_fx as their_fx
+from few_layers import Layers
 from torch import nn
 
 import zeropoint
@@ -168,17 +169,13 @@ def test_an_input_that_is_given_by_name_gets_a_shadow() -> None:
 
 
 def test_a_recurrent_layer_with_a_state_gets_a_shadow() -> None:
-    class Recurrent(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lstm = nn.LSTM(3, 4)
-
+    class Recurrent(Layers):
         def forward(self, x: torch.Tensor, state: Any) -> Any:
             return self.lstm(x, state)
 
     x, state = torch.randn(2, 1, 3), (torch.randn(1, 1, 4), torch.randn(1, 1, 4))
     mapping = zeropoint.QConfigMapping().set_object_type(nn.LSTM, zeropoint.default_dynamic_qconfig)
-    prepared = zeropoint.compat.fx.prepare_fx(Recurrent().eval(), mapping, (x, state))
+    prepared = zeropoint.compat.fx.prepare_fx(Recurrent(lstm=nn.LSTM(3, 4)).eval(), mapping, (x, state))
     quantized = zeropoint.compat.fx.convert_fx(copy.deepcopy(prepared))
     shadowed = compare.add_shadow_loggers("float", prepared, "int8", quantized, loggers.OutputLogger)
     shadowed(x, state)

@@ -1,6 +1,7 @@
 """Modules with interfaces. (Their annotations must be the classes themselves, not their names.)"""
 
 import torch
+from few_layers import Layers
 from torch import Tensor, nn
 
 
@@ -10,11 +11,7 @@ class Step(nn.Module):
         pass
 
 
-class Layered(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-
+class Layered(Layers):
     def forward(self, x: Tensor) -> Tensor:
         return torch.relu(self.fc(x))
 
@@ -24,7 +21,7 @@ class Through(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.step = Layered()
+        self.step = Layered(fc=nn.Linear(4, 4))
         self.last = nn.Linear(4, 2)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from few_layers import Layers
 from script_graphs import BOTH_WAYS, scripted
 from torch import Tensor, nn
 
@@ -74,16 +75,12 @@ def test_pairs_in_a_row(count: int, traced: bool) -> None:
 
 
 def test_a_result_that_is_read_before_the_norm_is_left_alone() -> None:
-    class Read(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.bn = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
-
+    class Read(Layers):
         def forward(self, x: Tensor) -> Tensor:
             y = self.conv(x)
             return self.bn(y) + y
 
-    model, x = filled(Read()), torch.randn(SIZES[2])
+    model, x = filled(Read(conv=nn.Conv2d(3, 3, 1), bn=nn.BatchNorm2d(3))), torch.randn(SIZES[2])
     folded = zeropoint.fuse_conv_bn_jit(torch.jit.script(model))
     assert batch_norms_called(folded) == 1
     assert torch.equal(folded(x), model(x))

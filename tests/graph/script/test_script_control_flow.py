@@ -17,6 +17,7 @@ import zeropoint
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 import graph_models
+from few_layers import Layers
 
 QCONFIG = {"": zeropoint.get_default_qconfig("native")}
 
@@ -102,11 +103,7 @@ def test_what_calibration_does_not_reach_stays_float_and_the_summary_says_so() -
     assert near(made(x, False), model(x, False))
 
 
-class Skips(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 3, 3)
-
+class Skips(Layers):
     def forward(self, x: Tensor, flat: bool) -> Tensor:
         x = self.conv(x)
         if flat:
@@ -116,7 +113,7 @@ class Skips(nn.Module):
 
 def test_integers_pass_a_branch_that_only_reshapes() -> None:
     torch.manual_seed(0)
-    model, x = Skips(), torch.randn(2, 3, 5, 5)
+    model, x = Skips(conv=nn.Conv2d(3, 3, 3)), torch.randn(2, 3, 5, 5)
     made = quantized(model, x, True)
     counts = Counter(kinds(made))
     assert (counts["zeropoint::quantize_per_tensor"], counts["zeropoint::dequantize"]) == (1, 1)
@@ -269,16 +266,12 @@ def test_state_exceptions_and_other_methods_are_kept() -> None:
 
 
 def test_a_module_that_is_used_twice_has_two_scales() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(4, 4)
-
+    class Twice(Layers):
         def forward(self, x: Tensor) -> Tensor:
             return self.fc(self.fc(x) * 100)
 
     torch.manual_seed(0)
-    model, x = Twice(), torch.randn(8, 4)
+    model, x = Twice(fc=nn.Linear(4, 4)), torch.randn(8, 4)
     made = quantized(model, x)
     assert kinds(made).count("zeropoint::linear") == 2
     assert near(made(x), model(x))
@@ -293,11 +286,7 @@ def test_what_is_behind_an_interface_is_quantized() -> None:
     assert near(reloaded(made)(x), model(x))
 
 
-class Forked(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
-
+class Forked(Layers):
     def forward(self, x: Tensor) -> Tensor:
         future = torch.jit.fork(self.a, x)
         return self.b(x) + torch.jit.wait(future)
@@ -306,18 +295,14 @@ class Forked(nn.Module):
 @pytest.mark.parametrize("traced", [False, True], ids=["scripted", "traced"])
 def test_forks_are_quantized(traced: bool) -> None:
     torch.manual_seed(0)
-    model, x = Forked().eval(), torch.randn(3, 4)
+    model, x = Forked(a=nn.Linear(4, 4), b=nn.Linear(4, 4)).eval(), torch.randn(3, 4)
     made = zeropoint.quantize_jit(scripted(model, traced, x), QCONFIG, lambda m: m(x), ())
     assert Counter(kinds(made))["zeropoint::linear"] == 2
     assert near(reloaded(made)(x), model(x))
 
 
-class Views(nn.Module):
+class Views(Layers):
     """Writes into a part of a result, which everything that shares its memory sees."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.fc(x)
@@ -327,7 +312,7 @@ class Views(nn.Module):
 
 def test_writes_through_views_are_kept() -> None:
     torch.manual_seed(0)
-    model, x = Views(), torch.randn(3, 4)
+    model, x = Views(fc=nn.Linear(4, 4)), torch.randn(3, 4)
     made = quantized(model, x)
     assert torch.equal(made(x)[0], torch.zeros(4))
     assert near(made(x), model(x))

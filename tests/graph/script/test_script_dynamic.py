@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from eight_bit_steps import steps_between
+from few_layers import Layers
 from script_graphs import BOTH_WAYS, calls, kinds, scripted
 from torch import Tensor, nn
 
@@ -15,15 +16,11 @@ DYNAMIC = {"": zeropoint.default_dynamic_qconfig}
 
 @BOTH_WAYS
 def test_what_has_no_dynamic_form_stays_float(traced: bool) -> None:
-    class WithSum(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(5, 5)
-
+    class WithSum(Layers):
         def forward(self, x: Tensor) -> Tensor:
             return self.fc(x + 5) * 2
 
-    model, x = WithSum().eval(), torch.randn(4, 5)
+    model, x = WithSum(fc=nn.Linear(5, 5)).eval(), torch.randn(4, 5)
     made = zeropoint.quantize_dynamic_jit(scripted(model, traced, x), DYNAMIC)
     assert calls(made) == ["linear_dynamic"]
     assert {"aten::add", "aten::mul"} <= set(kinds(made))
@@ -32,18 +29,14 @@ def test_what_has_no_dynamic_form_stays_float(traced: bool) -> None:
 
 @BOTH_WAYS
 def test_branches_are_quantized(traced: bool) -> None:
-    class Either(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(5, 5), nn.Linear(5, 5)
-
+    class Either(Layers):
         def forward(self, x: Tensor) -> Tensor:
             if x.sum() > 0:
                 return self.first(x)
             else:
                 return self.second(x)
 
-    model, x = Either().eval(), torch.rand(4, 5)
+    model, x = Either(first=nn.Linear(5, 5), second=nn.Linear(5, 5)).eval(), torch.rand(4, 5)
     made = zeropoint.quantize_dynamic_jit(scripted(model, traced, x), DYNAMIC)
     assert calls(made).count("linear_dynamic") == (1 if traced else 2)
     assert "aten::linear" not in kinds(made)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from eight_bit_steps import steps_between
+from few_layers import Layers
 from script_graphs import kinds, reloaded, scripted
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -18,11 +19,7 @@ import zeropoint
 NATIVE = zeropoint.get_default_qconfig("native")
 
 
-class Inner(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc1, self.fc2 = nn.Linear(8, 8), nn.Linear(8, 8)
-
+class Inner(Layers):
     def forward(self, x: Tensor) -> Tensor:
         return self.fc2(F.relu(self.fc1(x)))
 
@@ -30,7 +27,7 @@ class Inner(nn.Module):
 class Outer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.inner, self.last = Inner(), nn.Linear(8, 4)
+        self.inner, self.last = Inner(fc1=nn.Linear(8, 8), fc2=nn.Linear(8, 8)), nn.Linear(8, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.last(self.inner(x) + 1)

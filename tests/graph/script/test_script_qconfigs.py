@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from eight_bit_steps import steps_between
+from few_layers import Layers
 from script_graphs import BOTH_WAYS, STATIC, calls, kinds, quantized, scripted
 from torch import Tensor, nn
 
@@ -90,15 +91,11 @@ def test_a_part_in_float_is_that_of_eager_mode(traced: bool) -> None:
 
 
 def test_a_recurrent_layer_can_be_left_in_float() -> None:
-    class Mixed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.rnn, self.fc = nn.LSTM(5, 6), nn.Linear(6, 3)
-
+    class Mixed(Layers):
         def forward(self, x: Tensor) -> Tensor:
             return self.fc(self.rnn(x)[0])
 
-    model, x = Mixed().eval(), torch.randn(4, 2, 5)
+    model, x = Mixed(rnn=nn.LSTM(5, 6), fc=nn.Linear(6, 3)).eval(), torch.randn(4, 2, 5)
     qconfigs = {"": zeropoint.default_dynamic_qconfig, "rnn": None}
     made = zeropoint.quantize_dynamic_jit(torch.jit.script(model), qconfigs)
     assert calls(made) == ["linear_dynamic"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from eight_bit_steps import steps_between
+from few_layers import Layers
 from script_graphs import kinds, nodes, reloaded, scripted
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -261,16 +262,12 @@ def outputs_of(model: Any, *inputs: Tensor) -> list[Tensor]:
 
 @pytest.mark.parametrize("traced", [False, True], ids=["scripted", "traced"])
 def test_every_result_of_a_tuple_is_dequantized(traced: bool) -> None:
-    class Pair(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv1, self.conv2 = nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3)
-
+    class Pair(Layers):
         def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
             return self.conv1(x), self.conv2(x)
 
     torch.manual_seed(0)
-    model, x = Pair().eval(), torch.randn(1, 3, 6, 6)
+    model, x = Pair(conv1=nn.Conv2d(3, 3, 3), conv2=nn.Conv2d(3, 3, 3)).eval(), torch.randn(1, 3, 6, 6)
     made = zeropoint.quantize_jit(scripted(model, traced, x), {"": QCONFIG}, lambda m: m(x), ())
     counts = Counter(kinds(made))
     assert (counts["zeropoint::quantize_per_tensor"], counts["zeropoint::dequantize"]) == (1, 2)

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from eight_bit_steps import steps_between
+from few_layers import Layers
 from torch import Tensor, nn
 
 import zeropoint
@@ -136,19 +137,15 @@ def test_sizes_of_images_are_fixed_and_the_error_says_how_to_free_them() -> None
     assert free(random(5, 1, 9, 12)).shape == (5, 2, 7, 10)
 
 
-class Whole(nn.Module):
+class Whole(Layers):
     """Cannot be captured with a free length, as what is left of it must vanish."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Conv1d(1, 4, 8)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layer(x).squeeze(2).permute(1, 0)
 
 
 def test_capture_goes_on_with_fewer_free_sizes_and_says_which() -> None:
-    model, x = seeded(Whole()), random(2, 1, 8)
+    model, x = seeded(Whole(layer=nn.Conv1d(1, 4, 8))), random(2, 1, 8)
     with pytest.warns(
         UserWarning, match="size 8 of x along axis 2 is fixed: the model cannot be captured with a dynamic size there"
     ):
@@ -156,17 +153,13 @@ def test_capture_goes_on_with_fewer_free_sizes_and_says_which() -> None:
     assert quantized(random(5, 1, 8)).shape == (4, 5)
 
 
-class Pair(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
-
+class Pair(Layers):
     def forward(self, x: Tensor, *, other: Tensor) -> Tensor:
         return self.a(x) - self.b(other)
 
 
 def test_example_inputs_may_be_keywords_all_the_way_to_a_program() -> None:
-    model, given = seeded(Pair()), {"x": random(3, 4), "other": random(3, 4) * 2}
+    model, given = seeded(Pair(a=nn.Linear(4, 4), b=nn.Linear(4, 4))), {"x": random(3, 4), "other": random(3, 4) * 2}
     quantized = zeropoint.to_int8(model, given, [given], progress=False)
     program = zeropoint.compile(quantized, dict(reversed(given.items())))
     assert torch.equal(program(**given), quantized(**given))
@@ -255,16 +248,12 @@ def test_a_norm_in_any_spelling_is_one_operator_in_float(spelling: str) -> None:
 
 
 def test_what_looks_like_a_norm_and_is_none_stays_in_parts() -> None:
-    class Other(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.last = nn.Linear(16, 8)
-
+    class Other(Layers):
         def forward(self, x: Tensor, y: Tensor) -> Tensor:
             return self.last(x * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6))
 
     x, y = random(2, 5, 16), random(2, 5, 16).flip(0) * 3
-    model = seeded(Other())
+    model = seeded(Other(last=nn.Linear(16, 8)))
     quantized = zeropoint.to_int8(model, (x, y), [(x, y)], progress=False)
     assert not quantized.summary().of("rms_norm")
     assert steps_between(quantized(x, y), model(x, y)) <= 4
@@ -293,15 +282,11 @@ def test_sums_and_products_do_not_round_functions_with_wide_results(function: st
 
 
 def test_an_operator_whose_values_are_lost_is_named_with_the_way_out() -> None:
-    class Lost(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = nn.Linear(8, 8)
-
+    class Lost(Layers):
         def forward(self, x: Tensor) -> Tensor:
             return self.inner(x)
 
-    model, x = seeded(Lost()), random(16, 8)
+    model, x = seeded(Lost(inner=nn.Linear(8, 8))), random(16, 8)
     x[0] *= 1e6
     with pytest.warns(UserWarning, match=r"lose nearly all.*linear in inner.*set_module_name"):
         zeropoint.to_int8(model, (x,), [x], policy={"float_outputs": False}, progress=False)
@@ -318,15 +303,11 @@ def test_small_values_among_the_channels_of_one_pixel_are_not_taken_for_lost() -
 
 
 def test_of_values_with_one_scale_the_lost_one_is_named() -> None:
-    class Joined(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.large, self.small = nn.Linear(8, 32), nn.Linear(8, 32)
-
+    class Joined(Layers):
         def forward(self, x: Tensor) -> Tensor:
             return F.relu(torch.cat([self.large(x), self.small(x) * 1e-6]))
 
-    model, x = seeded(Joined()), random(16, 8)
+    model, x = seeded(Joined(large=nn.Linear(8, 32), small=nn.Linear(8, 32))), random(16, 8)
     with pytest.warns(UserWarning, match=r"calibration data: linear in small \(0.0 dB\)"):
         zeropoint.to_int8(model, (x,), [x], progress=False)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from graph_values import values_of
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -61,15 +62,8 @@ def test_float_operator_is_ours_and_gives_what_torch_gives(name: str) -> None:
     old = {f"aten.{name}" for operator in operators() if operator.name in WHOLE for name in operator.aten}
     assert not old & targets(graph)
     linears = [node for node in graph.graph.nodes if "linear_dynamic" in str(node.target)]
-    seen = {}
-
-    class Recorder(torch.fx.Interpreter):
-        def run_node(self, node: torch.fx.Node) -> object:
-            seen[node] = super().run_node(node)
-            return seen[node]
-
+    seen = values_of(graph, x)
     with torch.no_grad():
-        Recorder(graph).run(x)
         first, last = (seen[node] for node in (linears[0], linears[1].args[0]))
         expected = F.layer_norm(first, [8]) if function is nn.LayerNorm else function(first)
     torch.testing.assert_close(last, expected, rtol=2e-6, atol=2e-6)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from few_layers import Layers
 from torch import Tensor, nn
 
 import zeropoint
@@ -73,11 +74,7 @@ def test_rewritten_operators_keep_the_rule_of_what_was_written(rule):
 
 @pytest.mark.parametrize("rule", [torch.sigmoid, "sigmoid", torch.Tensor.sigmoid])
 def test_a_rule_for_one_spelling_wins_over_the_default_rules_for_others(rule):
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
-
+    class Model(Layers):
         def forward(self, x):
             return self.b(torch.sigmoid(self.a(x)))
 
@@ -86,7 +83,7 @@ def test_a_rule_for_one_spelling_wins_over_the_default_rules_for_others(rule):
         (zeropoint.get_default_qat_qconfig_mapping, zeropoint.prepare_qat_graph),
     ):
         mapping = make("native").set_object_type(rule, None)
-        prepared = prepare(Model().eval(), mapping, (torch.randn(2, 4),))
+        prepared = prepare(Model(a=nn.Linear(4, 4), b=nn.Linear(4, 4)).eval(), mapping, (torch.randn(2, 4),))
         assert prepared.summary().of("sigmoid")[0].precision == "float32"
 
 

@@ -4,36 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
+from graph_models import SpoiledRecurrent
 from torch import nn
 
 import zeropoint
 from zeropoint.operators.node import arguments
 
 
-class Network(nn.Module):
-    """A recurrent network. In one layer two inputs that are equal have large weights that cancel: in 8 bits these
-    leave no steps for the others."""
-
-    def __init__(self, kind: type[nn.Module], spoiled: int | None, **options: bool) -> None:
-        super().__init__()
-        self.recurrent = kind(16, 24, num_layers=3, **options)
-        if spoiled is None:
-            return
-        with torch.no_grad():
-            for name, value in self.recurrent.named_parameters():
-                if name.startswith(f"weight_ih_l{spoiled}"):
-                    value[:, 0], value[:, 1] = 300 * value[:, 2], -300 * value[:, 2]
-                elif f"_l{spoiled - 1}" in name:  # its first two units
-                    value[1::24] = value[0::24]
-
-    def forward(self, x):
-        y, state = self.recurrent(x)
-        return y, *(state if isinstance(state, tuple) else (state,))
-
-
 def quantized_and_float(kind, spoiled, policy=None, **options):
     torch.manual_seed(0)
-    model, x = Network(kind, spoiled, **options).eval(), torch.randn(7, 5, 16)
+    model, x = SpoiledRecurrent(kind, spoiled, **options).eval(), torch.randn(7, 5, 16)
     x[..., 1] = x[..., 0]
     quantized = zeropoint.to_int8(model, (x,), policy=policy, mode="dynamic", progress=False)
     with torch.no_grad():
@@ -79,7 +59,7 @@ def test_a_policy_may_ask_for_eight_bits():
 
 def test_static_mode_tries_on_the_first_batch():
     torch.manual_seed(0)
-    model, x = Network(nn.LSTM, 0).eval(), torch.randn(7, 5, 16)
+    model, x = SpoiledRecurrent(nn.LSTM, 0).eval(), torch.randn(7, 5, 16)
     x[..., 1] = x[..., 0]
     quantized = zeropoint.to_int8(model, (torch.zeros(7, 5, 16),), [x], progress=False)
     assert ways(quantized) == ["float16 weights", "int8, dynamic"]
@@ -88,7 +68,7 @@ def test_static_mode_tries_on_the_first_batch():
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 def test_activations_have_all_eight_bits_unless_the_qconfig_reduces_their_range(kind):
     torch.manual_seed(0)
-    model, x = Network(kind, None).eval(), torch.randn(7, 5, 16)
+    model, x = SpoiledRecurrent(kind, None).eval(), torch.randn(7, 5, 16)
     dynamic = zeropoint.per_token_dynamic_qconfig
     reduced = zeropoint.QConfig(zeropoint.MinMaxObserver.with_args(reduce_range=True), dynamic.weight)
     weights = zeropoint.QConfig(zeropoint.MinMaxObserver, dynamic.weight)
@@ -116,7 +96,7 @@ def steps_by_row(quantized) -> list[bool]:
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 def test_every_row_has_a_range_of_its_own_unless_the_policy_or_the_qconfig_says_otherwise(kind, mode):
     torch.manual_seed(0)
-    model, x = Network(kind, None).eval(), uneven(7, 5, 16)
+    model, x = SpoiledRecurrent(kind, None).eval(), uneven(7, 5, 16)
     quantized = zeropoint.to_int8(model, (x,), [x] if mode == "static" else None, mode=mode, progress=False)
     assert steps_by_row(quantized) == [True]
     program = zeropoint.compile(quantized, (x,))

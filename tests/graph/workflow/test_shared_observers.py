@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from few_layers import Layers
 from torch import Tensor, nn
 
 import zeropoint
@@ -110,15 +111,11 @@ def test_prepared_models_with_shared_observers_are_saved_once() -> None:
 
 
 def _pooled(function: Any) -> nn.Module:
-    class Pooled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.last = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 2, 1)
-
+    class Pooled(Layers):
         def forward(self, x: Tensor) -> Tensor:
             return self.last(function(self.first(x)))
 
-    return Pooled().eval()
+    return Pooled(first=nn.Conv2d(3, 4, 1), last=nn.Conv2d(4, 2, 1)).eval()
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,14 @@ from typing import Any
 
 import pytest
 import torch
+from few_layers import Layers
 from torch import Tensor, fx, nn
 
 import zeropoint
 from zeropoint.graph.frontends.export import capture
 
 
-class Nested(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
+class Nested(Layers):
     def forward(self, inputs: dict[str, Tensor], more: list[Tensor]) -> dict[str, tuple[Tensor, ...]]:
         return {"sums": (self.layer(inputs["x"]) + more[0], more[1])}
 
@@ -39,7 +36,7 @@ def test_nested_inputs_survive_without_a_warning(again):
     inputs = {"x": torch.randn(3, 4)}, [torch.randn(3, 4), torch.randn(2)]
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)
-        quantized = zeropoint.to_int8(Nested().eval(), inputs, [inputs], progress=False)
+        quantized = zeropoint.to_int8(Nested(layer=nn.Linear(4, 4)).eval(), inputs, [inputs], progress=False)
         same = again(quantized)
     with torch.no_grad():
         expected, found = quantized(*inputs), same(*inputs)

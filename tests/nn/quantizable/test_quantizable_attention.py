@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from script_graphs import reloaded
 from torch import Tensor, nn
 from torch.ao import quantization as tq
 
@@ -152,13 +153,10 @@ def test_a_quantized_attention_can_be_copied_saved_scripted_traced_and_exported(
     model = converted(ours, xs)
     expected = [t.int_repr() for t in model(*xs)]
 
-    buffer = io.BytesIO()
-    torch.jit.save(torch.jit.script(model), buffer)
-    buffer.seek(0)
     for same in (
         copy.deepcopy(model),
         pickle.loads(pickle.dumps(model)),
-        torch.jit.load(buffer),
+        reloaded(torch.jit.script(model)),
         torch.jit.trace(model, xs, check_trace=False),
         torch.export.export(model, xs, strict=False).module(),
     ):

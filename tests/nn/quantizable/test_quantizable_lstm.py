@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from script_graphs import reloaded
 from torch import Tensor, nn
 from torch.ao import quantization as tq
 
@@ -149,13 +150,10 @@ def test_a_quantized_lstm_can_be_copied_saved_scripted_and_traced(options: Any) 
     model = converted(ours, x)
     expected = [t.int_repr() for t in flat(model(x))]
 
-    buffer = io.BytesIO()
-    torch.jit.save(torch.jit.script(model), buffer)
-    buffer.seek(0)
     for same in (
         copy.deepcopy(model),
         pickle.loads(pickle.dumps(model)),
-        torch.jit.load(buffer),
+        reloaded(torch.jit.script(model)),
         torch.jit.trace(model, x, check_trace=False),
     ):
         assert all(torch.equal(a.int_repr(), b) for a, b in zip(flat(same(x)), expected, strict=True))

@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from layer_strategies import QUANTIZED, activations, biases, filling_scale, outputs, quantized, weights
 from reference import Codes, conv_sums, conv_transpose_sums, requantize, to_float
 from strategies import assert_same, examples, generator, integers, lay_out, numbers, seeds
+from torch_engines import ENGINES, SEVEN_BITS, assert_within_one_step
 
 import zeropoint
 from zeropoint.nn.quantized import functional
@@ -21,7 +22,6 @@ from zeropoint.qfunctions import packed
 ours = torch.ops.zeropoint
 
 # Not x86, which is one of these two by the CPU and by the layer.
-ENGINES = [e for e in ("fbgemm", "onednn") if e in torch.backends.quantized.supported_engines]
 dimensions = pytest.mark.parametrize("dims", [1, 2, 3], ids=["1d", "2d", "3d"])
 
 # The most elements along each axis, so that the plain reference stays quick.
@@ -373,22 +373,6 @@ def test_one_value_counts_for_every_axis():
 # --------------------------------------------------------------------------------------------------------- PyTorch
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request):
-    before = torch.backends.quantized.engine
-    torch.backends.quantized.engine = request.param
-    yield request.param
-    torch.backends.quantized.engine = before
-
-
-def assert_within_one_step(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    apart = (ours.to(torch.int64) - theirs.to(torch.int64)).abs()
-    assert apart.max() <= 1
-    assert (apart == 0).double().mean() >= 0.999
-
-
-# With activations of 7 bits: vpmaddubsw, which FBGEMM uses where there is no VNNI, saturates with more.
-SEVEN_BITS = 128
 SHAPES = {
     "conv1d": ((4, 12, 301), (24, 12, 5), [2], [2], [1], 1),
     "conv2d": ((2, 16, 33, 31), (24, 16, 3, 3), [1, 1], [1, 1], [1, 1], 1),

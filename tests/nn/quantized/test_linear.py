@@ -13,6 +13,7 @@ from hypothesis import given
 from layer_strategies import QUANTIZED, activations, biases, filling_scale, outputs, quantized, weights
 from reference import Codes, f32, linear_sums, quantize_rows, requantize, to_float
 from strategies import assert_same, examples, generator, integers, numbers, seeds
+from torch_engines import ENGINES, SEVEN_BITS, assert_within_one_step
 
 import zeropoint
 from zeropoint.nn.quantized import functional
@@ -21,7 +22,6 @@ from zeropoint.qfunctions import packed
 ours = torch.ops.zeropoint
 
 # Not x86, which is one of these two by the CPU and by the layer.
-ENGINES = [e for e in ("fbgemm", "onednn") if e in torch.backends.quantized.supported_engines]
 
 # Sides around the tiles of the kernels: 6 and 12 rows, 16 channels, 4 to 64 inputs side by side.
 rows = st.one_of(st.integers(1, 9), st.sampled_from([11, 12, 13, 15, 16, 17, 31, 33, 241]))
@@ -263,24 +263,6 @@ def test_float16_weights_saturate_and_give_the_float32_product(seed, m, k, n, ha
 
 
 # --------------------------------------------------------------------------------------------------------- PyTorch
-
-
-@pytest.fixture(params=ENGINES)
-def engine(request):
-    before = torch.backends.quantized.engine
-    torch.backends.quantized.engine = request.param
-    yield request.param
-    torch.backends.quantized.engine = before
-
-
-def assert_within_one_step(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    apart = (ours.to(torch.int64) - theirs.to(torch.int64)).abs()
-    assert apart.max() <= 1
-    assert (apart == 0).double().mean() >= 0.999
-
-
-# With activations of 7 bits: vpmaddubsw, which FBGEMM uses where there is no VNNI, saturates with more.
-SEVEN_BITS = 128
 
 
 def torch_pair(seed: int, m: int, k: int, n: int, per_channel: bool):

@@ -16,11 +16,10 @@ from torch import fx
 
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.nodes import call
+from zeropoint.operators.elementwise import COMPARISONS
 
 # Where the graph of a region stands among the arguments; what it is called with is behind it.
-_COMPARISONS = {
-    getattr(operator, name): getattr(torch.ops.aten, name).Tensor for name in ("ge", "gt", "le", "lt", "eq", "ne")
-}
+_COMPARISONS = {getattr(operator, name): getattr(torch.ops.aten, name).Tensor for name in COMPARISONS}
 _GRAPH_AT = {"wrap_with_autocast": 4, "wrap_with_set_grad_enabled": 1}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -21,7 +21,28 @@ def _fake_quant(cls: type, qconfig: Any, device: Any, dtype: Any) -> nn.Module:
     return made
 
 
-class Embedding(nn.Embedding):
+class _Table:
+    """What the tables share; goes before torch's class."""
+
+    _FLOAT_MODULE: ClassVar[type[nn.Module]]
+    _ARGUMENTS: ClassVar[tuple[str, ...]]  # what a float module of the kind is made with
+
+    @classmethod
+    def from_float(cls: Any, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+        """The module in training of a float one that has a qconfig; they share their weight."""
+        qconfig = require_float(cls, mod, cls._FLOAT_MODULE)
+        arguments = {name: getattr(mod, name) for name in cls._ARGUMENTS}
+        made = cls(**arguments, device=mod.weight.device, qconfig=qconfig)
+        made.weight = mod.weight
+        return made.train(mod.training)
+
+    def to_float(self: Any) -> Any:
+        """A float module with a copy of the weight."""
+        arguments = {name: getattr(self, name) for name in self._ARGUMENTS}
+        return self._FLOAT_MODULE(**arguments, _weight=self.weight.detach().clone()).train(self.training)
+
+
+class Embedding(_Table, nn.Embedding):
     """torch.nn.Embedding whose weight is fake-quantized by what `qconfig.weight` makes.
 
     Example:
@@ -31,6 +52,15 @@ class Embedding(nn.Embedding):
     """
 
     _FLOAT_MODULE = nn.Embedding
+    _ARGUMENTS = (
+        "num_embeddings",
+        "embedding_dim",
+        "padding_idx",
+        "max_norm",
+        "norm_type",
+        "scale_grad_by_freq",
+        "sparse",
+    )
 
     def __init__(
         self,
@@ -64,25 +94,8 @@ class Embedding(nn.Embedding):
             self.sparse,
         )
 
-    def _arguments(self: Any) -> dict[str, Any]:
-        """What a float module of this kind is made with."""
-        names = ("num_embeddings", "embedding_dim", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq")
-        return {name: getattr(self, name) for name in (*names, "sparse")}
 
-    @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Embedding:
-        """The module in training of a float one that has a qconfig; they share their weight."""
-        qconfig = require_float(cls, mod, nn.Embedding)
-        made = cls(**cls._arguments(mod), device=mod.weight.device, qconfig=qconfig)
-        made.weight = mod.weight
-        return made.train(mod.training)
-
-    def to_float(self) -> nn.Embedding:
-        """A float module with a copy of the weight."""
-        return nn.Embedding(**self._arguments(), _weight=self.weight.detach().clone()).train(self.training)
-
-
-class EmbeddingBag(nn.EmbeddingBag):
+class EmbeddingBag(_Table, nn.EmbeddingBag):
     """torch.nn.EmbeddingBag whose weight is fake-quantized by what `qconfig.weight` makes.
 
     Example:
@@ -93,6 +106,10 @@ class EmbeddingBag(nn.EmbeddingBag):
     """
 
     _FLOAT_MODULE = nn.EmbeddingBag
+    _ARGUMENTS = (
+        "num_embeddings", "embedding_dim", "max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse",
+        "include_last_offset", "padding_idx",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -131,20 +148,3 @@ class EmbeddingBag(nn.EmbeddingBag):
             self.include_last_offset,
             self.padding_idx,
         )
-
-    def _arguments(self: Any) -> dict[str, Any]:
-        """What a float module of this kind is made with."""
-        names = ("num_embeddings", "embedding_dim", "max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse")
-        return {name: getattr(self, name) for name in (*names, "include_last_offset", "padding_idx")}
-
-    @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> EmbeddingBag:
-        """The module in training of a float one that has a qconfig; they share their weight."""
-        qconfig = require_float(cls, mod, nn.EmbeddingBag)
-        made = cls(**cls._arguments(mod), device=mod.weight.device, qconfig=qconfig)
-        made.weight = mod.weight
-        return made.train(mod.training)
-
-    def to_float(self) -> nn.EmbeddingBag:
-        """A float module with a copy of the weight."""
-        return nn.EmbeddingBag(**self._arguments(), _weight=self.weight.detach().clone()).train(self.training)

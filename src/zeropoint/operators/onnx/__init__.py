@@ -33,8 +33,3 @@ def attached(records: Iterable[Operator]) -> Iterator[Operator]:
     for record in records:
         forms = _BY_NAME.get(record.name)
         yield record if forms is None else replace(record, onnx=forms)
-
-
-def unattached(records: Iterable[Operator]) -> set[str]:
-    """Names of forms that are none of the records': a mistake in a table of this folder."""
-    return _BY_NAME.keys() - {record.name for record in records}

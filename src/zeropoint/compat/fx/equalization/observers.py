@@ -47,11 +47,11 @@ class _EqualizationObserver(Configurable, nn.Module):
 
     def __init__(
         self,
-        dtype: Any,
-        qscheme: Any,
-        quant_min: int | None,
-        quant_max: int | None,
-        factory_kwargs: dict[str, Any] | None,
+        dtype: Any = qint8,
+        qscheme: Any = per_tensor_affine,
+        quant_min: int | None = None,
+        quant_max: int | None = None,
+        factory_kwargs: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.dtype, self.qscheme = any_dtype(dtype), qscheme_of(qscheme)
@@ -140,16 +140,6 @@ class WeightEqualizationObserver(_EqualizationObserver):
         >>> observer.get_weight_col_minmax()
         (tensor([ 1., -2.]), tensor([3., 4.]))
     """
-
-    def __init__(
-        self,
-        dtype: Any = qint8,
-        qscheme: Any = per_tensor_affine,
-        quant_min: int | None = None,
-        quant_max: int | None = None,
-        factory_kwargs: dict[str, Any] | None = None,
-    ) -> None:
-        super().__init__(dtype, qscheme, quant_min, quant_max, factory_kwargs)
 
     def get_weight_col_minmax(self) -> tuple[Tensor, Tensor]:
         """Smallest and largest value of each column."""

@@ -19,14 +19,10 @@ from zeropoint.graph.frontends.script.script_module import PATH, at_path, change
 
 
 @dataclass(eq=False)
-class Node:
-    """A node of TorchScript. `target` is the operator of torch.ops that it calls, `path` its module's path."""
+class _OfScript:
+    """What has inputs and results in TorchScript."""
 
     script: Any
-    kind: str
-    target: Any
-    path: str
-    blocks: tuple[Block, ...]
 
     @property
     def inputs(self) -> list[Any]:
@@ -35,6 +31,16 @@ class Node:
     @property
     def outputs(self) -> list[Any]:
         return list(self.script.outputs())
+
+
+@dataclass(eq=False)
+class Node(_OfScript):
+    """A node of TorchScript. `target` is the operator of torch.ops that it calls, `path` its module's path."""
+
+    kind: str
+    target: Any
+    path: str
+    blocks: tuple[Block, ...]
 
     @cached_property
     def line(self) -> str:
@@ -51,20 +57,11 @@ class Node:
 
 
 @dataclass(eq=False)
-class Block:
+class Block(_OfScript):
     """Nodes in the order in which they run; `end` is the TorchScript node that reads the results."""
 
-    script: Any
     nodes: tuple[Node, ...]
     end: Any
-
-    @property
-    def inputs(self) -> list[Any]:
-        return list(self.script.inputs())
-
-    @property
-    def outputs(self) -> list[Any]:
-        return list(self.script.outputs())
 
 
 class Method:

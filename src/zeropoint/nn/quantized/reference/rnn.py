@@ -144,10 +144,8 @@ class RNNCell(_Cell, nn.RNNCell):
         return y if input.dim() == 2 else y.squeeze(0)
 
 
-class LSTMCell(_Cell, nn.LSTMCell):
-    """A cell with ``dequantize(quantize(weight))``; arguments as for torch.nn.LSTMCell, and see `RNNCell`."""
-
-    _FLOAT = (nn.LSTMCell,)
+class _GatedCell(_Cell):
+    """What LSTMCell and GRUCell share: they have no other functions to choose from."""
 
     def __init__(
         self,
@@ -158,8 +156,15 @@ class LSTMCell(_Cell, nn.LSTMCell):
         dtype: Any = None,
         weight_qparams_dict: Mapping[str, Any] | None = None,
     ) -> None:
-        nn.LSTMCell.__init__(self, input_size, hidden_size, bias, device=device, dtype=dtype)
+        kind: Any = self._FLOAT[0]
+        kind.__init__(self, input_size, hidden_size, bias, device=device, dtype=dtype)
         self._init_weight_qparams_dict(weight_qparams_dict, device)
+
+
+class LSTMCell(_GatedCell, nn.LSTMCell):
+    """A cell with ``dequantize(quantize(weight))``; arguments as for torch.nn.LSTMCell, and see `RNNCell`."""
+
+    _FLOAT = (nn.LSTMCell,)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         x = input if input.dim() == 2 else input.unsqueeze(0)
@@ -176,22 +181,10 @@ class LSTMCell(_Cell, nn.LSTMCell):
         return h, c
 
 
-class GRUCell(_Cell, nn.GRUCell):
+class GRUCell(_GatedCell, nn.GRUCell):
     """A cell with ``dequantize(quantize(weight))``; arguments as for torch.nn.GRUCell, and see `RNNCell`."""
 
     _FLOAT = (nn.GRUCell,)
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-        weight_qparams_dict: Mapping[str, Any] | None = None,
-    ) -> None:
-        nn.GRUCell.__init__(self, input_size, hidden_size, bias, device=device, dtype=dtype)
-        self._init_weight_qparams_dict(weight_qparams_dict, device)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         x = input if input.dim() == 2 else input.unsqueeze(0)
