@@ -1,4 +1,4 @@
-"""`zeropoint quantize model.gguf` and `zeropoint chat`."""
+"""`zeropoint quantize model.gguf`, `zeropoint chat`, and `zeropoint export -o model.gguf`."""
 
 from __future__ import annotations
 
@@ -33,6 +33,15 @@ def test_model_is_written_and_answers(folder: Path) -> None:
     assert run("chat", "model.zpt", "-m", "abc", "--complete", "--max-new", "4").code == 0
 
 
+def test_program_is_written_as_gguf(folder: Path) -> None:
+    run("quantize", "model.gguf", "-o", "model.zpt")
+    facts = run("export", "model.zpt", "-o", "again.gguf", "--json").json()
+    assert facts["formats"]["Q4_0"] == 16
+    assert facts["bytes"] == os.path.getsize("again.gguf")
+    run("quantize", "again.gguf", "-o", "again.zpt")
+    assert Path("again.zpt").read_bytes() == Path("model.zpt").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -48,6 +57,9 @@ def test_model_is_written_and_answers(folder: Path) -> None:
         (("chat", "none.zpt"), 2, "no such file"),
         (("chat", "cut.gguf", "-m", "x"), 1, "is a GGUF file: make a program of it"),
         (("chat", "none.zpt", "--seed", "-1"), 2, "--seed"),
+        (("export", "model.gguf", "-o", "x.gguf"), 1, "not a whole safetensors file"),
+        (("export", "model.gguf", "-o", "model.gguf"), 2, "would be overwritten"),
+        (("export", "a.npy", "-d", "a.npy", "-o", "x.gguf"), 2, "omit --data"),
     ],
 )
 def test_wrong_use_is_told(folder: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
@@ -57,3 +69,4 @@ def test_wrong_use_is_told(folder: Path, arguments: tuple[str, ...], code: int, 
     assert ran.code == code
     assert message in " ".join((ran.out + ran.err).replace("\u2502", " ").split())
     assert not (folder / "x.zpt").exists()
+    assert not (folder / "x.gguf").exists()

@@ -57,8 +57,8 @@ class GroupMatrix:
             w += self.minimum.astype(np.float32)[..., None]
         return w.reshape(self.q.shape)
 
-    def rows(self, rows: slice) -> GroupMatrix:
-        """Some rows."""
+    def rows(self, rows: slice | np.ndarray) -> GroupMatrix:
+        """Some rows, by a slice or their numbers."""
         minimum = None if self.minimum is None else self.minimum[rows]
         return replace(self, q=self.q[rows], scale=self.scale[rows], minimum=minimum)
 
@@ -96,6 +96,24 @@ class GroupMatrix:
             self._parameters(self.scale, panels),
             (None if self.minimum is None else self._parameters(self.minimum, panels)),
         )
+
+    @classmethod
+    def unpacked(
+        cls, bits: int, outputs: int, data: np.ndarray, scale: np.ndarray, minimum: np.ndarray | None
+    ) -> GroupMatrix:
+        """What `packed` gave."""
+        panels, units, _ = data.shape
+        if bits == 8:
+            lines = data.reshape(panels, units, 8, PANEL, 4)
+        else:
+            split = data.reshape(panels, units, 4, PANEL, 4)
+            lines = np.stack([split & 15, split >> 4], 3)  # (panels, units, 4, 2, PANEL, 4)
+        q = np.moveaxis(lines, -2, 1).reshape(panels * PANEL, units * UNIT)[:outputs]
+
+        def rows(values: np.ndarray) -> np.ndarray:
+            return values.transpose(0, 2, 1).reshape(panels * PANEL, -1)[:outputs].astype(np.float16)
+
+        return cls(bits, q, rows(scale), None if minimum is None else rows(minimum))
 
     def _parameters(self, values: np.ndarray, panels: int) -> np.ndarray:
         return np.ascontiguousarray(_padded(values, panels).reshape(panels, PANEL, -1).transpose(0, 2, 1))

@@ -49,11 +49,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class FolderTensors:
-    """The tensors of all ``*.safetensors`` files of a folder."""
+    """The tensors of all ``*.safetensors`` files of a folder, or of one file."""
 
     def __init__(self, folder: Path) -> None:
         self._rows: dict[str, tuple[Path, str, tuple[int, ...], int]] = {}
-        files = sorted(folder.glob("*.safetensors"))
+        files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]
         if not files:
             raise ValueError(
                 f"{folder} has no .safetensors files: other weights are not read, because they may be code"
