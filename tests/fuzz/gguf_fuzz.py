@@ -1,4 +1,4 @@
-"""Mutated GGUF files become programs, and mutated programs GGUF files, or they are refused in words:
+"""Mutated GGUF files and packed checkpoints become programs, and programs GGUF files, or they are refused in words:
 ``python tests/fuzz/gguf_fuzz.py [COUNT] [SEED]``.
 
 Mutations change bytes of the header, numbers to extreme ones, cut and repeat parts. What becomes a program is loaded
@@ -18,13 +18,22 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from folder_files import compressed_tensors, integer_folder
 from gguf_files import decoder_file
+from safetensors.numpy import load_file, save
 
 from zeropoint import generation
 from zeropoint.generation.gguf import Gguf
 
 EXTREMES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
 FAMILIES = ("llama", "qwen3", "gemma2", "phi2", "gpt2")
+PACKINGS = (
+    (compressed_tensors(4, 32, symmetric=False), 4),
+    (compressed_tensors(8, 32, "int-quantized", symmetric=False), 8),
+    ({"quant_method": "torchao"}, 4),
+)
+INTX = '{"_type": "IntxUnpackedToInt8Tensor", "_data": {"target_dtype": {"_data": "int4"}}}'
+BREAK = b"\n--\n"  # between the files of a folder
 SECONDS, MEGABYTES = 10, 300
 REFUSALS = (ValueError, NotImplementedError, FloatingPointError)
 
@@ -67,6 +76,18 @@ def from_program(path: Path) -> None:
     Gguf(output)
 
 
+def from_folder(path: Path) -> None:
+    """Compile a config.json, and behind it a safetensors file, and run the program."""
+    content = path.read_bytes()
+    config, _, tensors = content.partition(BREAK)
+    folder = path.with_name("folder")
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_bytes(config)
+    (folder / "model.safetensors").write_bytes(tensors)
+    generation.compile_decoder(folder, path.with_name("a.zpt"))
+    generation.load(path.with_name("a.zpt")).generate([5, 6], 2)
+
+
 def seeds_in(folder: Path) -> list[tuple[bytes, Callable[[Path], None]]]:
     """Right files, and what is done with each."""
     found: list[tuple[bytes, Callable[[Path], None]]] = []
@@ -74,6 +95,12 @@ def seeds_in(folder: Path) -> list[tuple[bytes, Callable[[Path], None]]]:
         path = decoder_file(folder / "seed.gguf", family, layers=1)
         generation.compile_decoder(path, folder / "seed.zpt")
         found += [(path.read_bytes(), from_gguf), ((folder / "seed.zpt").read_bytes(), from_program)]
+    path = decoder_file(folder / "seed.gguf", "qwen3", "F32", layers=1)
+    for config, bits in PACKINGS:
+        made, _ = integer_folder(folder / f"of {len(found)}", path, config, bits, 32, True, "float16")
+        tensors = {name: x for part in made.glob("*.safetensors") for name, x in load_file(part).items()}
+        said = {name[: -len("_weight_qdata")] + "weight": INTX for name in tensors if name.endswith("_weight_qdata")}
+        found.append(((made / "config.json").read_bytes() + BREAK + save(tensors, said), from_folder))
     return found
 
 

@@ -16,7 +16,7 @@ from zeropoint.generation.gguf import Gguf
 from zeropoint.generation.gguf_decoder import GgufWeights, gguf_decoder
 from zeropoint.generation.gguf_tokenizer import gguf_chat, gguf_ends, gguf_tokenizer
 from zeropoint.generation.group_weights import UNIT
-from zeropoint.generation.packed_checkpoint import PackedCheckpoint
+from zeropoint.generation.packed_checkpoint import packed_checkpoint
 from zeropoint.generation.tensor_files import FolderTensors, ModelTensors, Tensors, read_json
 
 _MOST_CONTEXT = 4096  # unless another is asked for: the cache takes memory for as many tokens as come
@@ -106,7 +106,7 @@ def _folder(
         config, tensors = source.config.to_dict(), ModelTensors(source.state_dict())
     else:
         raise TypeError(f"pass a GGUF file, a folder, or a model of transformers, got {described(source)}")
-    packed = PackedCheckpoint.of(config.get("quantization_config"))
+    packed = packed_checkpoint(config.get("quantization_config"))
     decoder = folder_decoder(config, context)
     kept = tokenizer if tokenizer is not None else folder
     texts = FolderTokenizer(kept, config)
