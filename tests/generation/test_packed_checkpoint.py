@@ -11,6 +11,7 @@ import pytest
 from decoder_oracle import logits_of
 from folder_files import compressed_tensors, folder_of, integer_folder, tensors_of
 from gguf_files import decoder_file
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from zeropoint import generation
@@ -137,7 +138,7 @@ def without(config: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return config | {"config_groups": {"group_0": config["config_groups"]["group_0"] | changes}}
 
 
-W4 = compressed_tensors(4, 32)
+W4, W8 = compressed_tensors(4, 32), compressed_tensors(8, 32, "int-quantized")
 STATIC = {"num_bits": 8, "type": "int", "dynamic": False}
 
 
@@ -211,4 +212,29 @@ def test_packed_layer_without_a_config_is_refused(tmp_path: Path, source: Path) 
     folder, _ = integer_folder(tmp_path / "folder", source, W4, 4, 32, False, "float16")
     (folder / "config.json").write_text(json.dumps(read_json(folder / "config.json") | {"quantization_config": None}))
     with pytest.raises(ValueError, match=r"has packed weights, and config\.json has no quantization_config"):
+        generation.compile_decoder(folder, tmp_path / "a.zpt")
+
+
+@pytest.mark.parametrize(
+    ("config", "part"),
+    [(W4, "weight_scale"), (compressed_tensors(8, 32, "int-quantized"), "weight"), (TORCHAO, "_weight_scale")],
+)
+def test_missing_part_of_a_packed_layer_is_refused(
+    tmp_path: Path, source: Path, config: dict[str, Any], part: str
+) -> None:
+    bits = 4 if config is W4 else 8
+    folder, _ = integer_folder(tmp_path / "folder", source, config, bits, 32, False, "float16")
+    for file in folder.glob("*.safetensors"):
+        tensors = load_file(file)
+        tensors.pop(f"{LAYER}.{part}", None)
+        with safe_open(file, "numpy") as opened:
+            said = opened.metadata()
+        save_file(tensors, file, said)
+    with pytest.raises(ValueError, match=f"the model has no tensor '{LAYER}.{part}'"):
+        generation.compile_decoder(folder, tmp_path / "a.zpt")
+
+
+def test_matrix_with_another_number_of_axes_is_refused(tmp_path: Path, source: Path) -> None:
+    folder = changed_folder(tmp_path / "folder", source, W4, "weight_packed", np.zeros(96, np.int32))
+    with pytest.raises(ValueError, match="weight_packed must have two axes"):
         generation.compile_decoder(folder, tmp_path / "a.zpt")

@@ -90,7 +90,7 @@ class _Int32:
         """The matrix of a layer, and what is rounded of it, or an empty text."""
         order = range(8) if self.method == "gptq" else _AWQ_ORDER
         zeros = _unpacked(tensors.raw(f"{layer}.qzeros"), 4, order).astype(np.float32) + self.shift
-        packed = tensors.shape(f"{layer}.qweight")
+        packed = _two(tensors, f"{layer}.qweight")
         inputs = packed[0] * 8 if self.method == "gptq" else packed[0]
         scales = tensors.raw(f"{layer}.scales")
         group = inputs if self.group == -1 else self.group
@@ -163,8 +163,8 @@ class _CompressedTensors:
     def matrix(self, tensors: Tensors, layer: str) -> tuple[Matrix, str]:
         """The matrix of a layer, and what is rounded of it, or an empty text."""
         name = f"{layer}.weight_packed" if self.is_packed else f"{layer}.weight"
-        shape, scale = tensors.shape(name), tensors.raw(f"{layer}.weight_scale")
-        inputs = shape[-1] * (32 // self.bits if self.is_packed else 1)
+        shape, scale = _two(tensors, name), tensors.raw(f"{layer}.weight_scale")
+        inputs = shape[1] * (32 // self.bits if self.is_packed else 1)
         if scale.ndim != 2 or not scale.shape[1] or inputs % scale.shape[1]:
             raise ValueError(f"{layer}: scales of shape {scale.shape} do not fit {inputs} inputs")
         _require_order(tensors, layer, "weight_g_idx", inputs, inputs // scale.shape[1])
@@ -199,7 +199,7 @@ class _Torchao:
     def matrix(self, tensors: Tensors, layer: str) -> tuple[Matrix, str]:
         """The matrix of a layer, and what is rounded of it, or an empty text."""
         bits = self._bits(tensors.said(f"{layer}.weight"), layer)
-        (_, inputs), scale = tensors.shape(f"{layer}._weight_qdata"), tensors.raw(f"{layer}._weight_scale")
+        (_, inputs), scale = _two(tensors, f"{layer}._weight_qdata"), tensors.raw(f"{layer}._weight_scale")
         middle = 1 << (bits - 1)
         zeros: np.ndarray = np.full(scale.shape, middle, np.float32)
         if f"{layer}._weight_zero_point" in tensors.names():
@@ -222,6 +222,14 @@ class _Torchao:
                 " IntxUnpackedToInt8Tensor. Pass the float model"
             )
         return 4 if int(said[3:]) <= 4 else 8
+
+
+def _two(tensors: Tensors, name: str) -> tuple[int, int]:
+    """The sizes of a matrix."""
+    shape = tensors.shape(name)
+    if len(shape) != 2:
+        raise ValueError(f"{name} must have two axes, its shape is {shape}")
+    return shape[0], shape[1]
 
 
 def _is_dynamic(activations: Any) -> bool:

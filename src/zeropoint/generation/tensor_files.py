@@ -91,11 +91,16 @@ class FolderTensors:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The sizes of one."""
-        return self._rows[name][2]
+        return self._row(name)[2]
+
+    def _row(self, name: str) -> tuple[Path, str, tuple[int, ...], int]:
+        if name not in self._rows:
+            raise ValueError(f"the model has no tensor {name!r}, which its other tensors need")
+        return self._rows[name]
 
     def raw(self, name: str) -> np.ndarray:
         """One with its integers, or float32."""
-        path, dtype, shape, begin = self._rows[name]
+        path, dtype, shape, begin = self._row(name)
         found = np.memmap(path, np.dtype(_DTYPES[dtype]), "r", begin, shape) if 0 not in shape else np.zeros(shape)
         if dtype == "BF16":
             return (found.astype(np.uint32) << 16).view(np.float32)
