@@ -92,6 +92,8 @@ def test_weight_that_is_not_finite_is_refused(tmp_path: Path, source: Path) -> N
     ("config", "message"),
     [
         ({"model_type": "mamba"}, "family 'mamba' is not supported"),
+        ({"model_type": "mixtral", "num_local_experts": 8}, "family 'mixtral' is not supported"),
+        ({"model_type": "qwen2_moe"}, "family 'qwen2_moe' is not supported"),
         ({"model_type": "llama", "hidden_act": "relu6"}, "function 'relu6' is not supported"),
         ({"model_type": "llama", "hidden_size": -1}, "hidden_size of config.json must be a number"),
         ({"model_type": "llama", "rope_scaling": {"rope_type": "yarn"}}, "scaling 'yarn' of angles is not supported"),

@@ -53,6 +53,8 @@ def gguf_decoder(file: Gguf, context: int | None) -> Decoder:
     family = file.metadata.get("general.architecture")
     if not isinstance(family, str) or family not in FAMILIES:
         raise GgufError(f"the family {family!r} is not supported; these are: {', '.join(FAMILIES)}")
+    if str(file.metadata.get(f"{family}.expert_count", 0)) != "0":
+        raise GgufError(f"the model is a mixture of experts of the family {family!r}, which is not supported")
     return _Entries(file, family).decoder(context)
 
 
