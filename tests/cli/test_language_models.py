@@ -42,12 +42,22 @@ def test_program_is_written_as_gguf(folder: Path) -> None:
     assert Path("again.zpt").read_bytes() == Path("model.zpt").read_bytes()
 
 
+def test_weights_are_rotated_and_calibrated_on_texts(folder: Path) -> None:
+    (folder / "text.txt").write_text("abcdefgh xyz. " * 40)
+    facts = run("quantize", "model.gguf", "-o", "a.zpt", "--text", "text.txt", "--rotate", "--json").json()
+    assert len(facts["rounded"]) == 16
+    run("quantize", "model.gguf", "-o", "b.zpt", "--rotate")
+    assert Path("a.zpt").read_bytes() != Path("b.zpt").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (("quantize", "model.gguf"), 2, "pass a file for the result"),
         (("quantize", "model.gguf", "-o", "x.zpt", "--bits", "5"), 1, "bits must be 4 or 8"),
         (("quantize", "cut.gguf", "-o", "x.zpt"), 1, "cut.gguf"),
+        (("quantize", "model.gguf", "-o", "x.zpt", "--text", "none.txt"), 2, "none.txt"),
+        (("quantize", "model.gguf", "-o", "x.zpt", "--text", "short.txt"), 1, "calibration has"),
         (("quantize", "none.gguf", "-o", "x.zpt"), 2, "no such file: none.gguf"),
         (("quantize", "model.gguf", "-o", "x.zpt", "--dry-run"), 2, "--dry-run: omit it"),
         (("quantize", "model.gguf", "-o", "x.zpt", "-d", "a.npy", "-m", "dynamic"), 2, "--data, --mode: omit it"),
@@ -64,6 +74,7 @@ def test_program_is_written_as_gguf(folder: Path) -> None:
 )
 def test_wrong_use_is_told(folder: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
     np.save(folder / "a.npy", np.zeros((1, 4), np.int64))
+    (folder / "short.txt").write_text("abc")
     (folder / "cut.gguf").write_bytes((folder / "model.gguf").read_bytes()[:500])
     ran = run(*arguments)
     assert ran.code == code

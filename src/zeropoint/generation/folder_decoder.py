@@ -257,7 +257,7 @@ class FolderWeights:
             return None
         if self.packed is not None and found[0].endswith(f".{self.packed.mark}"):
             return self._packed_matrix(self.packed, found[0].removesuffix(f".{self.packed.mark}"), found[1])
-        turned = self.differs.get("turned", False) and name not in ("embedding", "positions", "head")
+        turned = self._is_turned(name)
         shape = self.tensors.shape(found[0])
         if len(shape) != 2:
             raise ValueError(f"{found[0]} must have two axes, its shape is {shape}")
@@ -276,6 +276,21 @@ class FolderWeights:
             False,
             self._maker(found[0], rows, turned, bits, group),
         )
+
+    def floats(self, name: str) -> np.ndarray | None:
+        """A matrix in float32, or None if the model has none."""
+        made = self.matrix(name)
+        if made is None:
+            return None
+        found = self._find(name, "weight")
+        assert found is not None
+        if self.packed is not None and found[0].endswith(f".{self.packed.mark}"):
+            return made.make().floats()
+        values = self.tensors.raw(found[0])
+        return (values.T if self._is_turned(name) else values)[slice(None) if found[1] is None else found[1]]
+
+    def _is_turned(self, name: str) -> bool:
+        return bool(self.differs.get("turned", False)) and name not in ("embedding", "positions", "head")
 
     def _packed_matrix(self, packed: PackedCheckpoint, layer: str, rows: slice | None) -> Matrix:
         self._used |= self._all & {f"{layer}.{part}" for part in packed.parts}

@@ -191,3 +191,14 @@ class GgufWeights:
             minima,
             lambda: matrix_of(tensor, self.bits, self.group).rows(rows),
         )
+
+    def floats(self, name: str) -> np.ndarray | None:
+        """A matrix in float32, or None if the file has none."""
+        found, rows = self._find(name, "weight")
+        if found not in self.file:
+            return None
+        tensor = self.file.tensor(found)
+        if len(tensor.shape) != 2:
+            raise GgufError(f"{found} of shape {tensor.shape} is no matrix with groups of {self.group}")
+        self.rounded[found] = tensor.format
+        return floats_of(tensor)[rows if rows is not None else slice(None)]
