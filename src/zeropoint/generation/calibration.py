@@ -3,8 +3,8 @@ results on them change least.
 
 The squared error of a matrix on its inputs X is ``tr(D' H D)`` with ``D = rounded - weight`` and ``H = X' X``. With
 ``H = R R'`` and R upper triangular, the best number for input i, when those before it are integers and those behind it
-are still free, is ``weight[i] - sum(R[j, i] D[j] for j < i) / R[i, i]``. Inputs go by falling ``H[i, i]``; scales stay
-as they are. Each layer sees what the rounded layers before it give.
+are still free, is ``weight[i] - sum(R[j, i] D[j] for j < i) / R[i, i]``. Inputs go by falling ``H[i, i]``; scales are
+those with the least error before, weighted with ``H[i, i]``. Each layer sees what the rounded layers before it give.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def calibrate(decoder: Decoder, weights: FloatWeights, ids: Sequence[int]) -> np
 
 def rounded_for(w: np.ndarray, h: np.ndarray, bits: int, group: int) -> GroupMatrix:
     """A matrix (outputs, inputs) rounded for inputs with ``X' X`` of `h`."""
-    nearest = quantized(w, bits, group)
     mean = float(h.diagonal().mean())
+    nearest = quantized(w, bits, group, h.diagonal() if mean > 0 else None)
     order = np.argsort(-h.diagonal(), kind="stable")
     damped = h[np.ix_(order, order)].astype(np.float64) + np.eye(len(h)) * (_DAMPING * mean if mean > 0 else 1.0)
     factor = np.linalg.cholesky(damped[::-1, ::-1])[::-1, ::-1]  # upper, and factor @ factor.T is damped

@@ -124,9 +124,12 @@ def _padded(x: np.ndarray, panels: int) -> np.ndarray:
     return np.pad(x, ((0, missing), (0, 0))) if missing else x
 
 
-def quantized(w: np.ndarray, bits: int, group: int) -> GroupMatrix:
+def quantized(w: np.ndarray, bits: int, group: int, importance: np.ndarray | None = None) -> GroupMatrix:
     """A float matrix rounded to the nearest integers; of some scales for each group, the one with the least squared
     error.
+
+    Args:
+        importance: of the error of each input; by default they are alike.
 
     Raises:
         ValueError: if a number is not finite, or a group is larger than float16 can scale.
@@ -139,18 +142,19 @@ def quantized(w: np.ndarray, bits: int, group: int) -> GroupMatrix:
     outputs, inputs = w.shape
     q = np.empty((outputs, inputs), np.uint8)
     scale = np.empty((outputs, inputs // group), np.float16)
+    weight = np.ones(inputs, np.float32) if importance is None else importance.astype(np.float32)
     step = max(1, _ROWS // inputs)
     for row in range(0, outputs, step):
         part = w[row : row + step].astype(np.float32).reshape(-1, inputs // group, group)
         if not np.isfinite(part).all():
             raise ValueError("a weight is NaN or infinite")
-        found, scales = _rounded(part, bits)
+        found, scales = _rounded(part, bits, weight.reshape(-1, group))
         q[row : row + step] = found.reshape(-1, inputs)
         scale[row : row + step] = scales
     return GroupMatrix(bits, q, scale)
 
 
-def _rounded(x: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+def _rounded(x: np.ndarray, bits: int, importance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Unsigned integers of rows of groups, and their scales. The number of the largest size becomes the lowest integer,
     which is one further from zero than the highest.
     """
@@ -167,7 +171,7 @@ def _rounded(x: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
         wide = scale.astype(np.float32)
         inverse = np.divide(1, wide, out=np.zeros_like(wide), where=wide != 0)
         q = np.clip(np.rint(x * inverse), -zero, zero - 1)
-        error = np.square(q * wide - x).sum(-1, keepdims=True)
+        error = (np.square(q * wide - x) * importance).sum(-1, keepdims=True)
         better = error < best
         best = np.where(better, error, best)
         scales = np.where(better, scale, scales)
