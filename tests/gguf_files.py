@@ -176,3 +176,22 @@ def _tokens(words: int) -> dict[str, Any]:
         "tokenizer.ggml.eos_token_id": 2,
         "tokenizer.chat_template": "{% for m in messages %}<|im_start|>{{ m }}<|im_end|>{% endfor %}",
     }
+
+
+def piece_entries(words: int) -> dict[str, Any]:
+    """A tokenizer of SentencePiece's kind, instead of that of GPT-2's: scores in place of pairs."""
+    letters = [chr(ord("a") + i) for i in range(26)] + ["\u2581", "\u2581a", "<0x2E>", "ab"]
+    tokens = [*WORDS, *letters]
+    tokens += [f"<extra {i}>" for i in range(words - len(tokens))]
+    scores = [0.0] * words
+    scores[tokens.index("ab")], scores[tokens.index("\u2581a")] = -1.0, -2.0
+    types = [2] + [3] * (len(WORDS) - 1) + [1] * len(letters) + [4] * (words - len(WORDS) - len(letters))
+    types[tokens.index("<0x2E>")] = 6
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": types,
+        "tokenizer.ggml.scores": scores,
+        "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.ggml.add_space_prefix": True,
+    }

@@ -33,6 +33,7 @@ ENTRIES = {
     "`zeropoint.from_onnx`": "zeropoint.from_onnx(path)",
     "`zeropoint.generation.compile_decoder`": "zeropoint.generation.compile_decoder(path, folder + '/made.zpt')",
     "`zeropoint.generation.load`": "zeropoint.generation.load(path, in_place=True)",
+    "`zeropoint.generation.export_gguf`": "zeropoint.generation.export_gguf(path, folder + '/made.gguf')",
     "`zeropoint migrate`": "command('migrate', path)",
     "`zeropoint.to_int8(checkpoint=...)`": "zeropoint.to_int8(model, (x,), [x], progress=False, checkpoint=path)",
     "`zeropoint.tune(checkpoint=...)`": (

@@ -8,64 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from decoder_oracle import logits_of
+from folder_files import CONFIG, folder_of, tensors_of
 from gguf_files import decoder_file
-from safetensors.numpy import load_file, save_file
 
 from zeropoint import generation
-from zeropoint.generation.folder_decoder import FolderWeights, folder_decoder
+from zeropoint.generation.folder_decoder import folder_decoder
 from zeropoint.generation.gguf import Gguf
 from zeropoint.generation.gguf_tokenizer import gguf_tokenizer
-from zeropoint.generation.gguf_weights import floats_of
-from zeropoint.generation.tensor_files import FolderTensors
 
 IDS = np.array([7, 12, 5, 30, 9, 9, 14, 22, 31, 6])
-LAYER = {
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "attn_output": "self_attn.o_proj",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-CONFIG = {
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 40,
-    "max_position_embeddings": 64,
-    "rms_norm_eps": 1e-5,
-    "eos_token_id": 2,
-}
-
-
-def tensors_of(path: Path) -> dict[str, np.ndarray]:
-    """The tensors of a GGUF file under the names of transformers."""
-    file, found = Gguf(path), {}
-    for name in file.names():
-        parts = name.split(".")
-        if parts[0] == "blk":
-            new = f"model.layers.{parts[1]}.{LAYER[parts[2]]}.{parts[3]}"
-        else:
-            new = f"{WHOLE[parts[0]]}.{parts[1]}"
-        found[new] = floats_of(file.tensor(name)).copy()
-    return found
-
-
-def folder_of(path: Path, tensors: dict[str, np.ndarray], config: dict[str, Any]) -> Path:
-    path.mkdir()
-    names = sorted(tensors)
-    for number, part in enumerate((names[::2], names[1::2])):
-        save_file({name: tensors[name] for name in part}, path / f"model-{number}.safetensors")
-    (path / "config.json").write_text(json.dumps(CONFIG | config))
-    return path
 
 
 @pytest.fixture
@@ -141,6 +92,8 @@ def test_weight_that_is_not_finite_is_refused(tmp_path: Path, source: Path) -> N
     ("config", "message"),
     [
         ({"model_type": "mamba"}, "family 'mamba' is not supported"),
+        ({"model_type": "mixtral", "num_local_experts": 8}, "family 'mixtral' is not supported"),
+        ({"model_type": "qwen2_moe"}, "family 'qwen2_moe' is not supported"),
         ({"model_type": "llama", "hidden_act": "relu6"}, "function 'relu6' is not supported"),
         ({"model_type": "llama", "hidden_size": -1}, "hidden_size of config.json must be a number"),
         ({"model_type": "llama", "rope_scaling": {"rope_type": "yarn"}}, "scaling 'yarn' of angles is not supported"),
@@ -162,62 +115,3 @@ def test_quantized_folder_and_wrong_source_are_refused(tmp_path: Path, source: P
     (tmp_path / "empty" / "config.json").write_text("{}")
     with pytest.raises(ValueError, match=r"no \.safetensors files"):
         generation.compile_decoder(tmp_path / "empty", tmp_path / "a.zpt")
-
-
-def packed(values: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
-    """Eight numbers of the last axis in an int32."""
-    parts = values.reshape(*values.shape[:-1], -1, 8)[..., list(order)].astype(np.uint32)
-    return (parts << np.arange(0, 32, 4, dtype=np.uint32)).sum(-1, dtype=np.uint32).view(np.int32)
-
-
-def packed_folder(path: Path, source: Path, method: str, zero: int | None) -> tuple[Path, dict[str, np.ndarray]]:
-    """A checkpoint of GPTQ or AWQ with groups of 32, and the floats that it stands for."""
-    random = np.random.default_rng(4)
-    tensors, floats = tensors_of(source), {}
-    order = tuple(range(8)) if method == "gptq" else (0, 2, 4, 6, 1, 3, 5, 7)
-    for name, weight in list(tensors.items()):
-        floats[name] = weight
-        if weight.ndim != 2 or "layers" not in name:
-            continue
-        outputs, inputs = weight.shape
-        q = random.integers(0, 16, (inputs, outputs))
-        scale = random.uniform(0.01, 0.03, (inputs // 32, outputs)).astype(np.float16)
-        zeros = random.integers(1, 16, scale.shape) if zero is None else np.full(scale.shape, zero)
-        layer = name.removesuffix(".weight")
-        del tensors[name]
-        rows = packed(q.T, order).T if method == "gptq" else packed(q, order)
-        tensors[f"{layer}.qweight"] = np.ascontiguousarray(rows)
-        tensors[f"{layer}.qzeros"] = packed(zeros - (1 if method == "gptq" else 0), order)
-        tensors[f"{layer}.scales"] = scale
-        if method == "gptq":
-            tensors[f"{layer}.g_idx"] = (np.arange(inputs) // 32).astype(np.int32)
-        values = (q - zeros.repeat(32, 0)) * scale.astype(np.float32).repeat(32, 0)
-        floats[name] = np.ascontiguousarray(values.T, np.float32)
-    config = {"model_type": "qwen3", "quantization_config": {"quant_method": method, "bits": 4, "group_size": 32}}
-    return folder_of(path, tensors, config), floats
-
-
-@pytest.mark.parametrize("zero", [8, None])
-@pytest.mark.parametrize("method", ["gptq", "awq"])
-def test_packed_checkpoints_keep_their_integers(tmp_path: Path, source: Path, method: str, zero: int | None) -> None:
-    folder, floats = packed_folder(tmp_path / "folder", source, method, zero)
-    facts = generation.compile_decoder(folder, tmp_path / "a.zpt", cache="float32")
-    assert ("model.layers.0.mlp.up_proj" in facts["rounded"]) == (zero is None)
-    plain = folder_of(tmp_path / "plain", floats, {"model_type": "qwen3"})
-    config = json.loads((plain / "config.json").read_text())
-    decoder = folder_decoder(config, None)
-    want = logits_of(decoder, FolderWeights(FolderTensors(plain), decoder, 8, 32), IDS.tolist())
-    got = logits(tmp_path / "a.zpt")
-    assert 10 * np.log10(np.square(want).sum() / np.square(want - got).sum()) > 25
-
-
-def test_packed_checkpoint_in_another_order_is_refused(tmp_path: Path, source: Path) -> None:
-    folder, _ = packed_folder(tmp_path / "folder", source, "gptq", 8)
-    for path in folder.glob("*.safetensors"):
-        tensors = load_file(path)
-        for name in tensors:
-            if name.endswith("g_idx"):
-                tensors[name] = tensors[name][::-1].copy()
-        save_file(tensors, path)
-    with pytest.raises(ValueError, match=r"desc_act"):
-        generation.compile_decoder(folder, tmp_path / "a.zpt")

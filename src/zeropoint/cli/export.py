@@ -12,7 +12,7 @@ import typer
 from zeropoint.cli.data import Batch, Samples, checked_data, load_tensors
 from zeropoint.cli.models import Pickle, load_model
 from zeropoint.cli.output import AsJson, show, work
-from zeropoint.cli.paths import existing, writable
+from zeropoint.cli.paths import existing, require_other, writable
 from zeropoint.progress import during
 from zeropoint.runtime import Program
 
@@ -31,7 +31,15 @@ def export(
         str,
         typer.Argument(metavar="MODEL", help="A quantized .pt2, TorchScript or .onnx file, a .zpt program, or code."),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .onnx file.", callback=writable(".onnx"))],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The .onnx file; .gguf for the program of a language model.",
+            callback=writable(".onnx", ".gguf"),
+        ),
+    ],
     data: Annotated[
         str | None,
         typer.Option(
@@ -48,7 +56,7 @@ def export(
     pickle: Pickle = False,
     as_json: AsJson = False,
 ) -> None:
-    """Export a quantized model or a program to ONNX.
+    """Export a quantized model or a program to ONNX, or the program of a language model to GGUF.
 
     The first samples of DATA set the input shapes of a model. A program needs no data. For `--runtime zeropoint`, an
     ONNX file that does not fix its sizes is tried with some.
@@ -57,6 +65,9 @@ def export(
     `zeropoint export resnet18.zpt -o resnet18.onnx`
     """
     with work(as_json):
+        if output.suffix == ".gguf":
+            _to_gguf(model, output, data, as_json)
+            return
         with during(f"reading {model}", progress=True):
             source, example = _source(model, data, batch, samples, runtime, pickle)
         from zeropoint.interop.onnx.export import export_onnx
@@ -70,6 +81,20 @@ def export(
             left = ", ".join(f"{name} ({count} x)" for name, count in told["others"].items())
             text += f": {told['programs']} programs" + (f", and for other providers {left}" if left else "")
         show(text, told, as_json)
+
+
+def _to_gguf(model: str, output: Path, data: str | None, as_json: bool) -> None:
+    """Write the GGUF file of a language model's program."""
+    from zeropoint.generation import export_gguf
+
+    path = existing(model)
+    require_other(output, model)
+    if data is not None:
+        raise typer.BadParameter("a GGUF file needs no samples: omit --data")
+    with during(f"writing {output}", progress=True):
+        facts = export_gguf(path, output)
+    formats = ", ".join(f"{count} {form}" for form, count in facts["formats"].items())
+    show(f"wrote {output}, {facts['bytes']} bytes: {formats}", {"output": str(output), **facts}, as_json)
 
 
 def _source(model: str, data: str | None, batch: int, samples: int, runtime: Runtime, pickle: bool) -> tuple[Any, Any]:

@@ -11,7 +11,9 @@ import typer
 
 from zeropoint.cli.output import show
 from zeropoint.progress import during
+from zeropoint.regular_file import open_regular
 
+_MOST_TEXT = 1 << 20
 _PANEL = "Language models (a GGUF file or a folder)"
 
 
@@ -37,6 +39,18 @@ Context = Annotated[
 Sequences = Annotated[
     int, typer.Option("--sequences", help="Conversations side by side at most.", rich_help_panel=_PANEL)
 ]
+Texts = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--text",
+        metavar="FILE",
+        help="A text for which GPTQ chooses the integers; can be repeated.",
+        rich_help_panel=_PANEL,
+        exists=True,
+        dir_okay=False,
+    ),
+]
+Rotate = Annotated[bool, typer.Option("--rotate", help="Round rotated weights; see the guide.", rich_help_panel=_PANEL)]
 
 
 def is_language_model(text: str) -> bool:
@@ -44,12 +58,14 @@ def is_language_model(text: str) -> bool:
     return text.lower().endswith(".gguf") or (Path(text) / "config.json").is_file()
 
 
-def quantize_language_model(source: str, output: Path, as_json: bool, **options: Any) -> None:
+def quantize_language_model(source: str, output: Path, as_json: bool, texts: list[Path] | None, **options: Any) -> None:
     """Write the program of a language model, and say what was made."""
     from zeropoint.generation import compile_decoder
     from zeropoint.table import readable_bytes
 
     start = time.perf_counter()
+    if texts:
+        options["calibration"] = [_text(path) for path in texts]
     with during(f"writing {output}", progress=True):
         facts = compile_decoder(source, output, **options)
     facts = {"output": str(output), **facts, "seconds": round(time.perf_counter() - start, 3)}
@@ -64,3 +80,9 @@ def quantize_language_model(source: str, output: Path, as_json: bool, **options:
         f"next       {facts['next']}",
     ]
     show("\n".join(lines), facts, as_json)
+
+
+def _text(path: Path) -> str:
+    """The beginning of a text file, more than calibration uses."""
+    with open_regular(path) as file:
+        return file.read(_MOST_TEXT).decode("utf-8", "replace")

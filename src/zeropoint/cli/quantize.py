@@ -17,7 +17,9 @@ from zeropoint.cli.language import (
     CacheType,
     Context,
     Group,
+    Rotate,
     Sequences,
+    Texts,
     is_language_model,
     quantize_language_model,
 )
@@ -71,6 +73,8 @@ def quantize(
     cache: Cache = CacheType.int8,
     context: Context = None,
     sequences: Sequences = 4,
+    text: Texts = None,
+    rotate: Rotate = False,
     as_json: AsJson = False,
 ) -> None:
     """Quantize and compile a model.
@@ -97,13 +101,22 @@ def quantize(
             raise typer.BadParameter("pass a file for the result, --output model.zpt")
         with work(as_json):
             quantize_language_model(
-                model, output, as_json, bits=bits, group=group, cache=cache.value, context=context, sequences=sequences
+                model,
+                output,
+                as_json,
+                text,
+                bits=bits,
+                group=group,
+                cache=cache.value,
+                context=context,
+                sequences=sequences,
+                rotate=rotate,
             )
         return
-    if (bits, group, cache, context, sequences) != (4, 32, CacheType.int8, None, 4):
+    if (bits, group, cache, context, sequences, text, rotate) != (4, 32, CacheType.int8, None, 4, None, False):
         raise typer.BadParameter(
-            "--bits, --group, --cache, --context and --sequences are for language models (a GGUF file or a folder):"
-            " omit them"
+            "--bits, --group, --cache, --context, --sequences, --text and --rotate are for language models (a GGUF file"
+            " or a folder): omit them"
         )
     if data is None and not is_named(model):
         existing(model)

@@ -102,6 +102,11 @@ _KNOWN = (
 )
 
 
+def known_format(name: str) -> ChatFormat | None:
+    """The format of this name, or None if it is none of those here."""
+    return next((form for _, form in _KNOWN if form.name == name), None)
+
+
 def recognized(template: str) -> ChatFormat | None:
     """The format that a template of a model file writes, or None if it is none of those here."""
     for marks, form in _KNOWN:

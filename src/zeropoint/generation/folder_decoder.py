@@ -74,6 +74,7 @@ _OTHER_KEYS = {
     "rms_norm_eps": "layer_norm_epsilon",
     "hidden_act": "activation_function",
 }
+_PACKED = (".qweight", ".weight_packed", "._weight_qdata")  # parts of packed layers
 # Buffers of modules, which are not weights.
 _NOT_WEIGHTS = ("rotary_emb.inv_freq", "attn.bias", "attn.masked_bias")
 
@@ -187,6 +188,9 @@ class FolderWeights:
         self.differs = _FAMILIES[decoder.family]
         self._names: dict[str, str] = self.differs.get("names", _NAMES)
         self._all = set(tensors.names())
+        packed_ones = sorted(name for name in self._all if name.endswith(_PACKED))
+        if packed is None and packed_ones:
+            raise ValueError(f"{packed_ones[0]} has packed weights, and config.json has no quantization_config")
         self._used: set[str] = set()
         self.rounded: dict[str, str] = {}  # matrices that were rounded, and their dtype
         prefix = "transformer." if decoder.family == "gpt2" else "model."
@@ -212,15 +216,16 @@ class FolderWeights:
             pattern = self._names.get(whole or short)
             if short not in parts or pattern is None:
                 continue
-            what = what if what != "weight" or not self._is_packed(pattern.format(i=layer)) else "qweight"
-            found = f"{pattern.format(i=layer)}.{what}".removeprefix(self._prefix)
+            own = self._mark(pattern.format(i=layer)) if what == "weight" else what
+            found = f"{pattern.format(i=layer)}.{own}".removeprefix(self._prefix)
             if found not in self._all:
                 continue
             self._used.add(found)
             if not whole:
                 return found, None
+            axis = -1 if self.differs.get("turned") or own == "bias" else 0
             count = self.tensors.shape(found)[
-                -1 if what == "qweight" or self.differs.get("turned") or what == "bias" else 0
+                self.packed.outputs_axis if self.packed is not None and own == self.packed.mark else axis
             ]
             sizes = [d.heads * d.dim] + [d.shared_heads * d.dim] * 2 if whole == "qkv" else [count // 2] * 2
             ends = np.cumsum([0, *sizes])
@@ -228,8 +233,10 @@ class FolderWeights:
             return found, slice(int(ends[at]), int(ends[at + 1]))
         return None
 
-    def _is_packed(self, layer: str) -> bool:
-        return f"{layer}.qweight".removeprefix(self._prefix) in self._all
+    def _mark(self, layer: str) -> str:
+        """The tensor of a layer's weight that is looked for: that of the packing, if the layer is packed."""
+        mark = "weight" if self.packed is None else self.packed.mark
+        return mark if f"{layer}.{mark}".removeprefix(self._prefix) in self._all else "weight"
 
     def vector(self, name: str) -> np.ndarray | None:
         """A float32 vector, or None if the model has none."""
@@ -248,9 +255,9 @@ class FolderWeights:
         found = self._find(name, "weight")
         if found is None or (name == "head" and found[0] in self._ties()):
             return None
-        if found[0].endswith(".qweight"):
-            return self._packed_matrix(found[0].removesuffix(".qweight"), found[1])
-        turned = self.differs.get("turned", False) and name not in ("embedding", "positions", "head")
+        if self.packed is not None and found[0].endswith(f".{self.packed.mark}"):
+            return self._packed_matrix(self.packed, found[0].removesuffix(f".{self.packed.mark}"), found[1])
+        turned = self._is_turned(name)
         shape = self.tensors.shape(found[0])
         if len(shape) != 2:
             raise ValueError(f"{found[0]} must have two axes, its shape is {shape}")
@@ -270,13 +277,26 @@ class FolderWeights:
             self._maker(found[0], rows, turned, bits, group),
         )
 
-    def _packed_matrix(self, layer: str, rows: slice | None) -> Matrix:
-        if self.packed is None:
-            raise ValueError(f"{layer} has packed weights, and config.json has no quantization_config")
-        self._used |= self._all & {f"{layer}.{part}" for part in self.packed.PARTS}
-        matrix, exact = self.packed.matrix(self.tensors, layer)
-        if not exact:
-            self.rounded[layer] = f"{self.packed.method}, whose zero points times scales become float16"
+    def floats(self, name: str) -> np.ndarray | None:
+        """A matrix in float32, or None if the model has none."""
+        made = self.matrix(name)
+        if made is None:
+            return None
+        found = self._find(name, "weight")
+        assert found is not None
+        if self.packed is not None and found[0].endswith(f".{self.packed.mark}"):
+            return made.make().floats()
+        values = self.tensors.raw(found[0])
+        return (values.T if self._is_turned(name) else values)[slice(None) if found[1] is None else found[1]]
+
+    def _is_turned(self, name: str) -> bool:
+        return bool(self.differs.get("turned", False)) and name not in ("embedding", "positions", "head")
+
+    def _packed_matrix(self, packed: PackedCheckpoint, layer: str, rows: slice | None) -> Matrix:
+        self._used |= self._all & {f"{layer}.{part}" for part in packed.parts}
+        matrix, rounded = packed.matrix(self.tensors, layer)
+        if rounded:
+            self.rounded[layer] = f"integers, {rounded}"
         if rows is None:
             return matrix
         count = len(range(*rows.indices(matrix.outputs)))

@@ -11,7 +11,7 @@ from zeropoint.generation.gguf import Gguf, GgufError
 from zeropoint.generation.gguf_weights import floats_of, form_of, matrix_of
 
 # Our names -> those of the files; {i} is the number of a layer.
-_NAMES = {
+NAMES = {
     "embedding": "token_embd",
     "positions": "position_embd",
     "head": "output",
@@ -30,9 +30,9 @@ _NAMES = {
     "up": "blk.{i}.ffn_up",
     "down": "blk.{i}.ffn_down",
 }
-_FUSED = "blk.{i}.attn_qkv"
+FUSED = "blk.{i}.attn_qkv"
 # Families -> what differs from Llama's.
-_FAMILIES: dict[str, dict[str, Any]] = {
+FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {"interleaved": True},
     "qwen2": {},
     "qwen3": {},
@@ -51,14 +51,16 @@ def gguf_decoder(file: Gguf, context: int | None) -> Decoder:
         GgufError: if one is missing or wrong, or the family is not supported.
     """
     family = file.metadata.get("general.architecture")
-    if not isinstance(family, str) or family not in _FAMILIES:
-        raise GgufError(f"the family {family!r} is not supported; these are: {', '.join(_FAMILIES)}")
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise GgufError(f"the family {family!r} is not supported; these are: {', '.join(FAMILIES)}")
+    if str(file.metadata.get(f"{family}.expert_count", 0)) != "0":
+        raise GgufError(f"the model is a mixture of experts of the family {family!r}, which is not supported")
     return _Entries(file, family).decoder(context)
 
 
 class _Entries:
     def __init__(self, file: Gguf, family: str) -> None:
-        self.file, self.family, self.differs = file, family, _FAMILIES[family]
+        self.file, self.family, self.differs = file, family, FAMILIES[family]
 
     def number(self, key: str, default: Any = None, most: float = 1 << 24) -> Any:
         """An entry of the family that is a number above zero."""
@@ -145,8 +147,8 @@ class GgufWeights:
     def _find(self, name: str, what: str) -> tuple[str, slice | None]:
         """The tensor of one of our names, and the rows of it."""
         layer, _, short = name.rpartition(".")
-        own = f"{_NAMES[short].format(i=layer)}.{what}" if short in _NAMES else ""
-        fused = f"{_FUSED.format(i=layer)}.{what}"
+        own = f"{NAMES[short].format(i=layer)}.{what}" if short in NAMES else ""
+        fused = f"{FUSED.format(i=layer)}.{what}"
         if own not in self.file and short in ("q", "k", "v") and fused in self.file:
             d = self.decoder
             ends = np.cumsum([0, d.heads * d.dim, d.shared_heads * d.dim, d.shared_heads * d.dim])
@@ -189,3 +191,14 @@ class GgufWeights:
             minima,
             lambda: matrix_of(tensor, self.bits, self.group).rows(rows),
         )
+
+    def floats(self, name: str) -> np.ndarray | None:
+        """A matrix in float32, or None if the file has none."""
+        found, rows = self._find(name, "weight")
+        if found not in self.file:
+            return None
+        tensor = self.file.tensor(found)
+        if len(tensor.shape) != 2:
+            raise GgufError(f"{found} of shape {tensor.shape} is no matrix with groups of {self.group}")
+        self.rounded[found] = tensor.format
+        return floats_of(tensor)[rows if rows is not None else slice(None)]

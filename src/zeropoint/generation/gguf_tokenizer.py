@@ -8,14 +8,14 @@ from zeropoint.generation.chat_format import ChatFormat, recognized
 from zeropoint.generation.gguf import Gguf, GgufError
 from zeropoint.installation import install_command
 
-_NORMAL, _CONTROL, _USER = 1, 3, 4
+NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # types of tokens
 _MOST_CHARACTERS = 4096
 _LONGEST, _MOST_PAIRS = 256, 5  # characters of a token that are looked at, pairs of pieces for each token
 # How texts are cut before bytes are paired, in the syntax of the package tokenizers.
 _LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_CUTS = {
+CUTS = {
     "qwen2": rf"{_ENDINGS}|{_LETTERS}|\p{{N}}|{_REST}",
     "llama-bpe": rf"{_ENDINGS}|{_LETTERS}|\p{{N}}{{1,3}}|{_REST}",
 }
@@ -45,7 +45,7 @@ def gguf_tokenizer(file: Gguf) -> str:
             made = _of_pieces(file, tokens)
         else:
             raise GgufError(f"the tokenizer {str(kind)[:40]!r} is not supported, only gpt2 and llama")
-        for mark, special in ((_CONTROL, True), (_USER, False)):
+        for mark, special in ((CONTROL, True), (USER, False)):
             added = [text for text, found in zip(tokens, types) if found == mark]
             made.add_tokens([tokenizers.AddedToken(text, special=special, normalized=False) for text in added])
     except GgufError:
@@ -66,7 +66,7 @@ def _tokens(file: Gguf) -> tuple[list[str], list[int]]:
     if (longest := max(map(len, tokens))) > _MOST_CHARACTERS:
         raise GgufError(f"the file has a token of {longest} characters, and more than {_MOST_CHARACTERS} are not read")
     if types is None:
-        return tokens, [_NORMAL] * len(tokens)
+        return tokens, [NORMAL] * len(tokens)
     if len(types) != len(tokens):
         raise GgufError(f"the file has {len(tokens)} tokens, and types for {len(types)}")
     return tokens, [int(n) for n in types]
@@ -80,14 +80,14 @@ def _of_bytes(file: Gguf, tokens: list[str]) -> Any:
     if not merges or any(len(pair) != 2 for pair in merges):
         raise GgufError("the file has no pairs of bytes")
     cut = str(file.metadata.get("tokenizer.ggml.pre", "default"))
-    plain = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cut not in _CUTS)
+    plain = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cut not in CUTS)
     first: Any = None
-    if cut in _CUTS:
-        first = pre_tokenizers.Split(Regex(_CUTS[cut]), "isolated")
+    if cut in CUTS:
+        first = pre_tokenizers.Split(Regex(CUTS[cut]), "isolated")
     elif cut in _DIGITS:
         first = pre_tokenizers.Digits(individual_digits=True)
     elif cut not in _PLAIN:
-        known = ", ".join([*_CUTS, *_DIGITS, *_PLAIN])
+        known = ", ".join([*CUTS, *_DIGITS, *_PLAIN])
         raise GgufError(f"texts are cut as {cut[:40]!r}, which is not supported; these are: {known}")
     model = models.BPE({token: at for at, token in enumerate(tokens)}, merges, ignore_merges=cut == "llama-bpe")
     made = Tokenizer(model)
@@ -130,7 +130,7 @@ def gguf_ends(file: Gguf) -> tuple[int | None, tuple[int, ...]]:
     tokens, types = _tokens(file)
     begins = file.metadata.get("tokenizer.ggml.add_bos_token", file.metadata.get("tokenizer.ggml.model") == "llama")
     begin = file.metadata.get("tokenizer.ggml.bos_token_id") if begins else None
-    ends = {at for at, (token, kind) in enumerate(zip(tokens, types)) if kind == _CONTROL and token in _ENDS}
+    ends = {at for at, (token, kind) in enumerate(zip(tokens, types)) if kind == CONTROL and token in _ENDS}
     for key in ("eos_token_id", "eot_token_id"):
         end = file.metadata.get(f"tokenizer.ggml.{key}")
         if isinstance(end, int) and 0 <= end < len(tokens):

@@ -57,8 +57,8 @@ class GroupMatrix:
             w += self.minimum.astype(np.float32)[..., None]
         return w.reshape(self.q.shape)
 
-    def rows(self, rows: slice) -> GroupMatrix:
-        """Some rows."""
+    def rows(self, rows: slice | np.ndarray) -> GroupMatrix:
+        """Some rows, by a slice or their numbers."""
         minimum = None if self.minimum is None else self.minimum[rows]
         return replace(self, q=self.q[rows], scale=self.scale[rows], minimum=minimum)
 
@@ -97,6 +97,24 @@ class GroupMatrix:
             (None if self.minimum is None else self._parameters(self.minimum, panels)),
         )
 
+    @classmethod
+    def unpacked(
+        cls, bits: int, outputs: int, data: np.ndarray, scale: np.ndarray, minimum: np.ndarray | None
+    ) -> GroupMatrix:
+        """What `packed` gave."""
+        panels, units, _ = data.shape
+        if bits == 8:
+            lines = data.reshape(panels, units, 8, PANEL, 4)
+        else:
+            split = data.reshape(panels, units, 4, PANEL, 4)
+            lines = np.stack([split & 15, split >> 4], 3)  # (panels, units, 4, 2, PANEL, 4)
+        q = np.moveaxis(lines, -2, 1).reshape(panels * PANEL, units * UNIT)[:outputs]
+
+        def rows(values: np.ndarray) -> np.ndarray:
+            return values.transpose(0, 2, 1).reshape(panels * PANEL, -1)[:outputs].astype(np.float16)
+
+        return cls(bits, q, rows(scale), None if minimum is None else rows(minimum))
+
     def _parameters(self, values: np.ndarray, panels: int) -> np.ndarray:
         return np.ascontiguousarray(_padded(values, panels).reshape(panels, PANEL, -1).transpose(0, 2, 1))
 
@@ -106,9 +124,12 @@ def _padded(x: np.ndarray, panels: int) -> np.ndarray:
     return np.pad(x, ((0, missing), (0, 0))) if missing else x
 
 
-def quantized(w: np.ndarray, bits: int, group: int) -> GroupMatrix:
+def quantized(w: np.ndarray, bits: int, group: int, importance: np.ndarray | None = None) -> GroupMatrix:
     """A float matrix rounded to the nearest integers; of some scales for each group, the one with the least squared
     error.
+
+    Args:
+        importance: of the error of each input; by default they are alike.
 
     Raises:
         ValueError: if a number is not finite, or a group is larger than float16 can scale.
@@ -121,18 +142,19 @@ def quantized(w: np.ndarray, bits: int, group: int) -> GroupMatrix:
     outputs, inputs = w.shape
     q = np.empty((outputs, inputs), np.uint8)
     scale = np.empty((outputs, inputs // group), np.float16)
+    weight = np.ones(inputs, np.float32) if importance is None else importance.astype(np.float32)
     step = max(1, _ROWS // inputs)
     for row in range(0, outputs, step):
         part = w[row : row + step].astype(np.float32).reshape(-1, inputs // group, group)
         if not np.isfinite(part).all():
             raise ValueError("a weight is NaN or infinite")
-        found, scales = _rounded(part, bits)
+        found, scales = _rounded(part, bits, weight.reshape(-1, group))
         q[row : row + step] = found.reshape(-1, inputs)
         scale[row : row + step] = scales
     return GroupMatrix(bits, q, scale)
 
 
-def _rounded(x: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+def _rounded(x: np.ndarray, bits: int, importance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Unsigned integers of rows of groups, and their scales. The number of the largest size becomes the lowest integer,
     which is one further from zero than the highest.
     """
@@ -149,7 +171,7 @@ def _rounded(x: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
         wide = scale.astype(np.float32)
         inverse = np.divide(1, wide, out=np.zeros_like(wide), where=wide != 0)
         q = np.clip(np.rint(x * inverse), -zero, zero - 1)
-        error = np.square(q * wide - x).sum(-1, keepdims=True)
+        error = (np.square(q * wide - x) * importance).sum(-1, keepdims=True)
         better = error < best
         best = np.where(better, error, best)
         scales = np.where(better, scale, scales)

@@ -49,11 +49,19 @@ class ProgramFile:
         """A tensor that is there."""
         return self.tensor(name, str(array.dtype), array.shape, lambda: array)
 
+    def program(self) -> dict[str, Any]:
+        """Inputs, state, steps and outputs as JSON has them."""
+        program = {"version": _VERSION_WITH_STATE, "inputs": self.inputs, "outputs": self.outputs, "result": ""}
+        found: dict[str, Any] = json.loads(json.dumps(program | {"steps": self.steps, "state": self.state}))
+        return found
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The sizes of all tensors."""
+        return {name: shape for name, (_, shape, _) in self._tensors.items()}
+
     def write(self, path: str | os.PathLike[str], metadata: Mapping[str, str]) -> None:
         """Write the file; `metadata` are more entries of its header."""
-        program = {"version": _VERSION_WITH_STATE, "inputs": self.inputs, "outputs": self.outputs, "result": ""}
-        program |= {"steps": self.steps, "state": self.state}
-        text = json.dumps(program, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(self.program(), separators=(",", ":"), allow_nan=False)
         header: dict[str, Any] = {"__metadata__": {"zeropoint.program": text, **metadata}}
         at = 0
         for name, size in self._order():

@@ -29,6 +29,9 @@ class Tensors(Protocol):
     def raw(self, name: str) -> np.ndarray:
         """One with its integers, or float32."""
 
+    def said(self, name: str) -> str:
+        """What the metadata of the files says under a name, or an empty text."""
+
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object in a file.
@@ -49,11 +52,12 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class FolderTensors:
-    """The tensors of all ``*.safetensors`` files of a folder."""
+    """The tensors of all ``*.safetensors`` files of a folder, or of one file."""
 
     def __init__(self, folder: Path) -> None:
         self._rows: dict[str, tuple[Path, str, tuple[int, ...], int]] = {}
-        files = sorted(folder.glob("*.safetensors"))
+        self._said: dict[str, str] = {}
+        files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]
         if not files:
             raise ValueError(
                 f"{folder} has no .safetensors files: other weights are not read, because they may be code"
@@ -64,6 +68,7 @@ class FolderTensors:
                 begin = 8 + int.from_bytes(file.read(8), "little")
             for name, entry in header.items():
                 if name == "__metadata__":
+                    self._said |= entry
                     continue
                 if name in self._rows:
                     raise ValueError(f"{folder} has two tensors {name!r}")
@@ -86,15 +91,24 @@ class FolderTensors:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The sizes of one."""
-        return self._rows[name][2]
+        return self._row(name)[2]
+
+    def _row(self, name: str) -> tuple[Path, str, tuple[int, ...], int]:
+        if name not in self._rows:
+            raise ValueError(f"the model has no tensor {name!r}, which its other tensors need")
+        return self._rows[name]
 
     def raw(self, name: str) -> np.ndarray:
         """One with its integers, or float32."""
-        path, dtype, shape, begin = self._rows[name]
+        path, dtype, shape, begin = self._row(name)
         found = np.memmap(path, np.dtype(_DTYPES[dtype]), "r", begin, shape) if 0 not in shape else np.zeros(shape)
         if dtype == "BF16":
             return (found.astype(np.uint32) << 16).view(np.float32)
         return found.astype(np.float32) if dtype.startswith("F") else np.asarray(found)
+
+    def said(self, name: str) -> str:
+        """What the metadata of the files says under a name, or an empty text."""
+        return self._said.get(name, "")
 
 
 class ModelTensors:
@@ -105,6 +119,12 @@ class ModelTensors:
         wrong = next((value for value in self._state.values() if not hasattr(value, "detach")), None)
         if wrong is not None:
             raise TypeError(f"the state dict of the model must have tensors, got {described(wrong)}")
+        packed = next((name for name, value in self._state.items() if hasattr(value, "__tensor_flatten__")), None)
+        if packed is not None:
+            raise TypeError(
+                f"{packed} is a {type(self._state[packed]).__name__}, whose integers are not read from memory: save the"
+                " model to a folder, and pass that"
+            )
 
     def names(self) -> list[str]:
         """The names of all."""
@@ -119,3 +139,7 @@ class ModelTensors:
         tensor = self._state[name].detach().cpu()
         array: np.ndarray = (tensor.float() if tensor.is_floating_point() else tensor).numpy()
         return array
+
+    def said(self, name: str) -> str:
+        """Nothing: a model in memory has no metadata."""
+        return ""
