@@ -186,6 +186,7 @@ LAYERS = (
     "progress",
     "atomic_file",
     "described",
+    "mistakes",
     "terminal_text",
     "regular_file",
     "safetensors_header",

@@ -26,6 +26,8 @@ class Context:
             changes it.
         refuses_unquantizable: whether a function that quantized tensors cannot go through raises in models that are
             calibrated or trained; else it warns, and what follows is float. `compat` changes it.
+        says_backend: whether an operator that quantized tensors do not have is refused in PyTorch's words first, which
+            programs look for; `compat` sets it.
         scripts_only_linear: whether dynamic quantization of TorchScript leaves all layers but linear ones and
             embeddings in float, as torch.ao's does; `compat` changes it.
         asks_observers_again: whether the conversion of trained layers takes scales from the observers, as torch.ao
@@ -44,6 +46,7 @@ class Context:
     rounding_of_values: Callable[[], str] | None = None
     reduces_range: bool = False
     refuses_unquantizable: bool = True
+    says_backend: bool = False
     scripts_only_linear: bool = False
     asks_observers_again: bool = False
     moves_values: Callable[[str], bool] = lambda name: False

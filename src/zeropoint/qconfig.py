@@ -32,6 +32,7 @@ from zeropoint.fake_quant import (
     fused_per_channel_wt_fake_quant_range_neg_127_to_127,
     fused_wt_fake_quant_range_neg_127_to_127,
 )
+from zeropoint.mistakes import MistakenValue
 from zeropoint.numerics.dtypes import qint8, quint8
 from zeropoint.numerics.schemes import per_channel_symmetric
 from zeropoint.observers import (
@@ -338,7 +339,7 @@ def _choose(caller: str, table: Mapping[tuple[str, int], QConfig], backend: str,
         ("version", version, list(dict.fromkeys(v for _, v in table))),
     ):
         if choice not in choices:
-            raise ValueError(f"{caller}: {name} must be one of {choices}, got {choice!r}")
+            raise MistakenValue(f"{caller}: {name} must be one of {choices}, got {choice!r}, which is not supported")
     # New constructors each time: old code tells the answers of two calls apart.
     return QConfig(*map(copy.copy, table[backend, version]))
 

@@ -72,10 +72,11 @@ def test_a_module_whose_name_is_code_is_refused(tmp_path: Path) -> None:
         zeropoint.compat.load(tmp_path / "layers.pt")
 
 
-def test_numbers_and_names_with_a_hyphen_are_read(tmp_path: Path) -> None:
+def test_numbers_and_names_with_a_hyphen_a_slash_or_a_colon_are_read(tmp_path: Path) -> None:
     graph = _Graph(_code('getattr(self.layers, "0")(x)'), _modules={"layers": nn.Sequential(nn.Identity())})
     torch.save(graph, tmp_path / "graph.pt")
     assert zeropoint.compat.load(tmp_path / "graph.pt")(torch.ones(1)).item() == 2
-    named = _Graph(_code('getattr(self, "my-tensor")'), _buffers={"my-tensor": torch.ones(1)})
-    torch.save(named, tmp_path / "named.pt")
-    assert zeropoint.compat.load(tmp_path / "named.pt")(torch.ones(1)).item() == 2
+    for name in ("my-tensor", "block/3", "block: 4"):
+        named = _Graph(_code(f'getattr(self, "{name}")'), _buffers={name: torch.ones(1)})
+        torch.save(named, tmp_path / "named.pt")
+        assert zeropoint.compat.load(tmp_path / "named.pt")(torch.ones(1)).item() == 2

@@ -135,6 +135,36 @@ def test_importing_changes_nothing_and_installing_in_threads_reaches_modules_hel
     )
 
 
+def test_functions_with_the_name_of_a_module_are_found_where_both_modules_were_loaded_before() -> None:
+    run(
+        """
+        import torch, torch.ao.quantization.fx, torch.quantization.fx.prepare, torch.quantization.fx.convert
+        import torch.quantization.fx.fuse, zeropoint.compat
+        zeropoint.compat.install()
+        for name in ("prepare", "convert", "fuse"):
+            found = getattr(torch.quantization.fx, name)
+            assert found is getattr(torch.ao.quantization.fx, name), name
+            assert found.__module__.startswith("zeropoint.compat.fx."), found
+        """
+    )
+
+
+def test_what_asks_every_module_for_a_name_loads_nothing_of_the_old_stack() -> None:
+    run(
+        """
+        import io, sys, torch, torch.ao.nn, zeropoint.compat
+        lazy = torch.ao.nn.__getattr__
+        zeropoint.compat.install()
+        assert torch.ao.nn.__getattr__ is not lazy
+        before = set(sys.modules)
+        torch.save({"scheme": torch.per_tensor_symmetric}, io.BytesIO())  # pickle looks for it in all modules
+        assert not [name for name in set(sys.modules) - before if name.startswith("torch.ao.nn")]
+        zeropoint.compat.uninstall()
+        assert torch.ao.nn.__getattr__ is lazy
+        """
+    )
+
+
 # -------------------------------------------------------------------------------------- a PyTorch without the old stack
 
 OLD_PROGRAM = """

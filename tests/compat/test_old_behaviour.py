@@ -12,6 +12,8 @@ from torch.nn import functional as F
 import zeropoint
 import zeropoint.nn.intrinsic.quantized as nniq
 import zeropoint.nn.intrinsic.quantized.dynamic as nniqd
+import zeropoint.nn.qat as nnqat
+import zeropoint.nn.qat.dynamic as nnqatd
 import zeropoint.nn.quantized as nnq
 import zeropoint.nn.quantized.functional as qF
 
@@ -148,3 +150,59 @@ def test_observers_put_in_directly_are_those_of_prepare() -> None:
     x = torch.randn(1, 3, 8, 8)
     assert torch.equal(model(x), prepared(x))
     assert [name for name, _ in model.named_modules()] == [name for name, _ in prepared.named_modules()]
+
+
+# ----------------------------------------------------------------------------------------- what programs look for
+
+
+def test_tables_in_training_refuse_in_the_words_and_with_the_errors_of_both() -> None:
+    bag, other = nn.EmbeddingBag(4, 2), nn.Embedding(4, 2)
+    with pytest.raises(AssertionError, match="qconfig must be provided for QAT module") as error:
+        nnqat.EmbeddingBag(4, 2)
+    assert isinstance(error.value, ValueError)
+    for table, name in ((nnqat.EmbeddingBag, "Embedding Bag"), (nnqat.Embedding, "Embedding")):
+        with pytest.raises(
+            AssertionError, match=f"^{name} weights requires a qscheme of torch.per_channel_affine_float_qparams, got "
+        ):
+            table(4, 2, qconfig=zeropoint.default_qat_qconfig)
+    with pytest.raises(
+        AssertionError, match=r"qat\.EmbeddingBag\.from_float only works for EmbeddingBag, got"
+    ) as error:
+        nnqat.EmbeddingBag.from_float(other)
+    assert isinstance(error.value, TypeError)
+    with pytest.raises(AssertionError, match="Input float module must have qconfig defined"):
+        nnqat.EmbeddingBag.from_float(bag)
+    bag.qconfig = None  # type: ignore[assignment]
+    with pytest.raises(ValueError, match=r"Input float module must have a valid qconfig, .* is None"):
+        nnqat.EmbeddingBag.from_float(bag)
+
+
+def test_dynamic_training_refuses_observers_that_remember() -> None:
+    with pytest.raises(ValueError, match=r"Dynamic QAT requires a memoryless observer\.This means .* got "):
+        nnqatd.Linear(2, 2, qconfig=zeropoint.default_qat_qconfig)
+
+
+def test_an_operator_that_quantized_tensors_lack_is_named_as_pytorch_names_it(request: pytest.FixtureRequest) -> None:
+    q, more = quantized(2, 3, 4, 4), (torch.zeros(3), torch.ones(3))
+    with pytest.raises(NotImplementedError, match=r"^aten.*batch_norm.* is not defined for quantized tensors"):
+        F.batch_norm(q, *more)
+    request.getfixturevalue("installed")
+    words = "^Could not run 'aten::native_batch_norm' with arguments from the 'QuantizedCPU' backend: aten.*: call "
+    with pytest.raises(RuntimeError, match=words):
+        F.batch_norm(q, *more)
+
+
+@pytest.mark.parametrize("numel", [-1, 5])
+def test_a_number_of_elements_that_is_not_there_is_a_runtime_error_too(numel: int) -> None:
+    with pytest.raises(RuntimeError, match=r"numel is out of the bound of input tensor: .*between 1 and 4") as error:
+        zeropoint.choose_qparams_optimized(torch.ones(4), numel)
+    assert isinstance(error.value, ValueError)
+
+
+def test_a_transposed_layer_with_a_large_output_padding_can_be_packed_and_unpacked() -> None:
+    weight = quantized(2, 3, 3, 3, dtype=zeropoint.qint8)
+    packed = zeropoint.qfunctions.conv_transpose_prepack(weight, None, [1, 2], [0, 0], [1, 1], [1, 1], 1)
+    assert packed.unpack()[0] is packed._weight
+    assert packed.output_padding() == [1, 1]
+    with pytest.raises(ValueError, match="output_padding 1 must be smaller than stride or dilation along the height"):
+        zeropoint.qfunctions.packed.conv(quantized(1, 2, 4, 4), packed, 0.1, 0)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from zeropoint.compat.fx.backend_config import BackendConfig
+from zeropoint.compat.fx.backend_config import BackendConfig, BackendPatternConfig, ObservationType
 from zeropoint.compat.fx.custom_config import swapped_class
 from zeropoint.compat.fx.equalization.convert import equalize, find_equalization_scales
 from zeropoint.compat.fx.fuse import nested_method
@@ -40,7 +40,25 @@ class NodeInfo(NamedTuple):
 
 
 class QuantizeHandler:
-    """What patterns were registered with; BackendConfig says it now."""
+    """What a pattern is registered with: it answers what the backend's configuration says of the pattern."""
+
+    _config: BackendPatternConfig | None = None
+
+    def __init__(self, node_pattern: Any, modules: dict[str, Any], root_node_getter: Any = None) -> None:
+        self.node_pattern = node_pattern
+
+    def is_general_tensor_value_op(self) -> bool:
+        """Whether results have the scale of what came in."""
+        share = ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
+        return self._config is not None and self._config.observation_type is share
+
+    def is_custom_module(self) -> bool:
+        """Whether it is for modules with a quantized form of the user's; a pattern of a backend is not."""
+        return False
+
+    def is_standalone_module(self) -> bool:
+        """Whether it is for modules that are quantized by themselves; a pattern of a backend is not."""
+        return False
 
 
 class DefaultNodeQuantizeHandler(QuantizeHandler):
@@ -99,6 +117,13 @@ def get_default_output_activation_post_process_map(is_training: bool) -> dict[An
 def get_pattern_to_dtype_configs(backend_config: BackendConfig) -> dict[Any, Any]:
     """Nested pattern -> the ways to quantize it."""
     return {pattern: config.dtype_configs for pattern, config in backend_config.by_pattern.items()}
+
+
+def get_pattern_to_quantize_handlers(backend_config: BackendConfig) -> dict[Any, type[QuantizeHandler]]:
+    """Nested pattern -> the kind of `QuantizeHandler` that answers for it."""
+    name = "ConfigurableQuantizeHandler"
+    configs = backend_config.by_pattern.items()
+    return {pattern: type(name, (QuantizeHandler,), {"_config": config}) for pattern, config in configs}
 
 
 def get_fused_module_classes(backend_config: BackendConfig) -> tuple[type, ...]:

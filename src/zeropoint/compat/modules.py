@@ -52,12 +52,13 @@ def _looking_up(module: ModuleType, known: dict[str, lookup.Counterpart], reason
 
 def _fill(module: ModuleType, reason: str) -> None:
     """Take all names out that the module defined, and let it find those of the table."""
-    for name, value in list(vars(module).items()):
-        if not name.startswith("__") and not isinstance(value, ModuleType):
-            del vars(module)[name]
     path = module.__name__
-    vars(module)["__getattr__"] = _looking_up(module, lookup.reachable_from(path), reason)
     own = lookup.names_of(path)
+    for name, value in list(vars(module).items()):
+        # A function may have the name of the module that defines it, and the function is what is asked for.
+        if not name.startswith("__") and (name in own or not isinstance(value, ModuleType)):
+            del vars(module)[name]
+    vars(module)["__getattr__"] = _looking_up(module, lookup.reachable_from(path), reason)
     vars(module)["__all__"] = [name for name, found in own.items() if found.path and not name.startswith("_")]
 
 
@@ -105,6 +106,8 @@ def replace_modules(changes: Changes) -> None:
         elif path not in names.CONTAINERS:
             changes.contents(module)
             _fill(module, reason)
+        elif path != "torch.ao" and "__getattr__" in vars(module):  # it would load PyTorch's; torch.ao keeps pruning
+            changes.item(vars(module), "__getattr__", _looking_up(module, {}, ""))
     for path, place in names.IN_TORCHAO.items():
         if path not in sys.modules and not _is_pytorchs(path):
             _put(changes, _at_torchao(finder, path, place))
@@ -154,7 +157,7 @@ def _load(changes: Changes, path: str) -> None:
 def _put(changes: Changes, module: ModuleType) -> None:
     changes.item(sys.modules, module.__name__, module)
     parent, _, name = module.__name__.rpartition(".")
-    if name not in lookup.names_of(parent):  # a function may have the name of the module that defines it
+    if name not in lookup.names_of(parent):
         changes.attribute(sys.modules[parent], name, module)
 
 

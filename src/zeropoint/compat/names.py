@@ -239,7 +239,8 @@ MODULES = {
     },
     "torch.ao.quantization.fx.quantize_handler": {
         "zeropoint.compat.fx_old_functions": (
-            "DefaultNodeQuantizeHandler QuantizeHandler _get_pattern_to_quantize_handlers=get_pattern_to_dtype_configs"
+            "DefaultNodeQuantizeHandler QuantizeHandler"
+            " _get_pattern_to_quantize_handlers=get_pattern_to_quantize_handlers"
         ),
         "zeropoint.compat.fx.patterns": "_default_root_node_getter=root_of",
     },

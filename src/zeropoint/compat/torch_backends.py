@@ -97,6 +97,7 @@ def adapt_surroundings(changes: Changes) -> None:
     changes.attribute(CONTEXT, "rounding_of_values", _rounding_of_values)
     changes.attribute(CONTEXT, "reduces_range", True)
     changes.attribute(CONTEXT, "asks_observers_again", True)
+    changes.attribute(CONTEXT, "says_backend", True)
     changes.attribute(CONTEXT, "scripts_only_linear", True)
     changes.attribute(CONTEXT, "refuses_unquantizable", False)  # PyTorch prepares and trains such models
     if not hasattr(torch.backends, "quantized"):

@@ -1,4 +1,4 @@
-"""Names that torch.fx writes into generated code: they have letters, digits, spaces, ``_``, ``-`` and ``|`` only.
+"""Names that torch.fx writes into generated code: letters, digits, spaces and ``_ - | / :`` only.
 
 torch.fx writes ``self.name`` or ``getattr(self, "name")`` for modules and tensors, and the names of inputs and keywords
 plainly; it escapes none of them. A quote or a line break in a name would be code.
@@ -12,15 +12,15 @@ from typing import Any
 
 from torch import fx
 
-_PLAIN = re.compile(r"[\w |-]+")
+_PLAIN = re.compile(r"[\w |/:-]+")
 
 
 def is_plain(part: str) -> bool:
     """Whether one part of a dotted path can stand in code as torch.fx writes it.
 
     Example:
-        >>> [is_plain(part) for part in ("conv1", "0", "my-layer", "a|b", 'a"b', "class", "")]
-        [True, True, True, True, False, False, False]
+        >>> [is_plain(part) for part in ("conv1", "0", "my-layer", "a|b", "a/3", "a: 4", 'a"b', "class", "")]
+        [True, True, True, True, True, True, False, False, False]
     """
     return _PLAIN.fullmatch(part) is not None and not keyword.iskeyword(part)
 
@@ -42,8 +42,8 @@ def require_plain(name: Any, what: str) -> None:
     """Refuse a dotted name, of `what`, with a part that is not plain."""
     if not isinstance(name, str) or not all(map(is_plain, name.split("."))):
         raise ValueError(
-            f"{what} is named {_shortened(name)}: names in graphs must have letters, digits, spaces, _, - and | only, "
-            "because they become Python code"
+            f"{what} is named {_shortened(name)}: names in graphs must have letters, digits, spaces and _ - | / : "
+            "only, because they become Python code"
         )
 
 

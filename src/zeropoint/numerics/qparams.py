@@ -105,6 +105,10 @@ def dynamic_qparams(x: torch.Tensor, qmin: int, qmax: int) -> tuple[float, int]:
     return _native.qparams_of_range(low, high, qmin, qmax, False, False)
 
 
+class _OutOfBounds(ValueError, RuntimeError):
+    """A ValueError where PyTorch raises a RuntimeError."""
+
+
 def choose_qparams_optimized(
     x: torch.Tensor, numel: int, n_bins: int = 200, ratio: float = 0.16, bit_width: int = 4
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -129,7 +133,10 @@ def choose_qparams_optimized(
         (tensor([0.9500]), tensor([-0.9500]))
     """
     if not 1 <= numel <= x.numel():
-        raise ValueError(f"choose_qparams_optimized: numel must be between 1 and {x.numel()} (x.numel()), got {numel}")
+        raise _OutOfBounds(
+            "choose_qparams_optimized: numel is out of the bound of input tensor: it must be between 1 and"
+            f" {x.numel()} (x.numel()), got {numel}"
+        )
     if n_bins < 1:
         raise ValueError(f"choose_qparams_optimized: n_bins must be at least 1, got {n_bins}")
     if not 0.0 <= ratio <= 1.0:

@@ -76,6 +76,11 @@ class Geometry:
             size = self._sizes[seen] = self.output_size(x, weight)
         return size
 
+    def has_small_output_padding(self) -> bool:
+        """Whether the output padding is below the stride or the dilation, as a layer that runs needs it."""
+        steps = map(max, self.stride, self.dilation)
+        return all(more < step for more, step in zip(self.output_padding, steps, strict=True))
+
     def output_size(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
         """The shape of the output, ``(N, C, ...)``; ValueError if input and weight do not fit."""
         self.check_weight(weight)

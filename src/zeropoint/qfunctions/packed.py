@@ -196,7 +196,8 @@ class ConvPackedParams:
         self._scale, self._zero_point = _weight_parameters(op, weight, 1 if transposed else 0, repeat)
         self._rounding = rounding.chosen(self._zero_point, groups, output_padding or ())
         self._layer: tuple[str, _native.ConvLayer] | None = None
-        self.layer()
+        if self._geometry.has_small_output_padding():  # else it can be unpacked, and refuses to run
+            self.layer()
 
     def layer(self) -> _native.ConvLayer:
         """The native layer for the instruction set in use."""

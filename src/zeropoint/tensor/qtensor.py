@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from zeropoint.context import CONTEXT
 from zeropoint.numerics.blocks import CHANNELS_LAST, is_dense
 from zeropoint.numerics.dtypes import QuantizedDtype, quantized_dtype
 from zeropoint.numerics.packing import packed_columns
@@ -145,9 +146,11 @@ class QTensor(torch.Tensor):
                 f"{func} would change the shape of a quantized tensor in place: use {name.removesuffix('_')}, "
                 "which returns a view"
             )
-        raise NotImplementedError(
-            f"{func} is not defined for quantized tensors: call .dequantize() first, or quantize its result again"
-        )
+        why = f"{func} is not defined for quantized tensors: call .dequantize() first, or quantize its result again"
+        if CONTEXT.says_backend:
+            known = name.removeprefix("_").partition("_legit")[0]  # PyTorch's older name of such an operator
+            why = f"Could not run 'aten::{known}' with arguments from the 'QuantizedCPU' backend: {why}"
+        raise NotImplementedError(why)
 
     # ------------------------------------------------------------------------------------------------- making
 

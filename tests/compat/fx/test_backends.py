@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 import torch
 import torch.ao.quantization.backend_config.utils
+import torch.ao.quantization.fx.quantize_handler
 from torch import nn
 from torch.ao.quantization.backend_config import executorch, fbgemm, native, onednn, qnnpack, tensorrt, x86
 
 import zeropoint
 from zeropoint import fx
 from zeropoint.compat.fx import backends
+from zeropoint.compat.fx_old_functions import get_pattern_to_quantize_handlers
 
 THEIRS = {
     "get_native_backend_config": native,
@@ -88,3 +90,17 @@ def test_a_users_backend_quantizes_what_it_names_and_nothing_else() -> None:
     assert type(reference.get_submodule("1")) is nn.Sigmoid
     quantized = [node for node in reference.graph.nodes if "quantize_per_tensor" in node.name]
     assert len(quantized) == 4  # before and after each layer
+
+
+def test_a_handler_of_a_pattern_says_whether_results_have_the_scale_of_what_came_in() -> None:
+    theirs = torch.ao.quantization.fx.quantize_handler._get_pattern_to_quantize_handlers(
+        native.get_native_backend_config()
+    )
+    handlers = get_pattern_to_quantize_handlers(backends.get_native_backend_config())
+    common = [pattern for pattern in handlers if pattern in theirs]
+    assert len(common) > 150
+    for pattern in (nn.ReLU, nn.MaxPool2d, torch.cat, nn.Linear, nn.Conv2d, torch.nn.functional.relu):
+        ours = handlers[pattern](None, {})
+        assert ours.is_general_tensor_value_op() == theirs[pattern](None, {}).is_general_tensor_value_op(), pattern
+        assert not ours.is_custom_module()
+        assert not ours.is_standalone_module()

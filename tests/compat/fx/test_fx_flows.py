@@ -150,3 +150,16 @@ def test_a_number_stands_behind_the_tensor_in_sums() -> None:
         assert [n.args[1] for n in sums] == [2.0, 0.5]
         results.append(converted(x))
     assert torch.equal(*results)
+
+
+def test_a_module_whose_name_has_a_slash_or_a_colon_is_quantized() -> None:
+    model, x = nn.Sequential(), torch.randn(2, 4)
+    model.add_module("block/3", nn.Linear(4, 2))
+    model.add_module("block: 4", nn.Linear(2, 2))
+    mapping = zeropoint.get_default_qconfig_mapping("x86")
+    prepared = fx.prepare_fx(model.eval(), mapping, (x,))
+    prepared(x)
+    quantized = fx.convert_fx(prepared)
+    for name in ("block/3", "block: 4"):
+        assert type(quantized.get_submodule(name)) is zeropoint.nn.quantized.Linear
+    assert quantized(x).shape == (2, 2)

@@ -19,6 +19,7 @@ import zeropoint.fx
 from zeropoint import QTensor
 from zeropoint.compat.numeric_suite.graph import compare, loggers, measures
 from zeropoint.compat.numeric_suite.graph.matching import GraphMatchingException
+from zeropoint.compat.numeric_suite.graph.related import io_types, related_sets, related_types
 
 OURS = SimpleNamespace(
     **{name: getattr(compare, name) for name in compare.__all__}, OutputLogger=loggers.OutputLogger
@@ -183,3 +184,36 @@ def test_a_recurrent_layer_with_a_state_gets_a_shadow() -> None:
     values = {name: found["lstm"]["node_output"][name][0]["values"][0][0] for name in ("float", "int8")}
     assert torch.equal(values["float"], prepared(x, state)[0])
     assert torch.equal(values["int8"], quantized(x, state)[0])
+
+
+class _Passing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.relu, self.layer = nn.ReLU(), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(nn.functional.relu(self.relu(x))).sigmoid()
+
+
+def test_what_takes_floats_and_quantized_tensors_alike_gets_no_shadow() -> None:
+    x = torch.randn(2, 4)
+    prepared = zeropoint.fx.prepare_fx(_Passing().eval(), zeropoint.get_default_qconfig_mapping("x86"), (x,))
+    prepared(x)
+    made = compare.add_shadow_loggers(
+        "a", prepared, "b", zeropoint.fx.convert_fx(copy.deepcopy(prepared)), loggers.OutputLogger
+    )
+    made(x)
+    assert list(compare.extract_shadow_logger_info(made, loggers.OutputLogger, "b")) == ["layer"]
+
+
+def test_all_that_is_swapped_is_related_and_has_its_types() -> None:
+    related, io = related_types(related_sets()), io_types()
+    for module, made in zeropoint.get_default_static_quant_module_mappings().items():
+        assert (module, made) in related
+        assert module in io["mods_io_type_fp32"]
+        assert made in io["mods_io_type_int8"]
+    for function, made in zeropoint.get_default_float_to_quantized_operator_mappings().items():
+        assert (function, made) in related
+        assert function in io["funs_io_type_fp32"]
+        assert made in io["funs_io_type_int8"]
+    assert (nn.Softsign, nn.Softshrink) not in related  # though one module stands for both

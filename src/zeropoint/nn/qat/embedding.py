@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from zeropoint.mistakes import MistakenValue
 from zeropoint.nn.qat.trained import require_float, require_qconfig
 
 
@@ -14,8 +15,9 @@ def _fake_quant(cls: type, qconfig: Any, device: Any, dtype: Any) -> nn.Module:
     """What rounds the table: with a scale and a float zero point for each row, as the quantized one has."""
     made: Any = require_qconfig(cls, qconfig).weight(factory_kwargs={"device": device, "dtype": dtype})
     if "float_qparams" not in str(made.qscheme):
-        raise ValueError(
-            f"qat.{cls.__name__} needs a weight with qscheme per_channel_affine_float_qparams, got {made.qscheme}: use"
+        table = "Embedding Bag" if issubclass(cls, nn.EmbeddingBag) else "Embedding"
+        raise MistakenValue(
+            f"{table} weights requires a qscheme of torch.per_channel_affine_float_qparams, got {made.qscheme}: use"
             " zeropoint.default_embedding_qat_qconfig, or the one with 4bit"
         )
     return made

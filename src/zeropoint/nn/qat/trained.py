@@ -12,11 +12,16 @@ from torch.nn.utils.parametrize import (
     type_before_parametrizations,
 )
 
+from zeropoint.mistakes import MistakenType, MistakenValue
+
 
 def require_qconfig(cls: type, qconfig: Any) -> Any:
     """`qconfig`, which a layer in training cannot do without."""
     if not qconfig:
-        raise ValueError(f"{cls.__name__} needs a qconfig, for the fake quantization of its weight")
+        raise MistakenValue(
+            f"qconfig must be provided for QAT module {cls.__name__}, for the fake quantization of its weight; got"
+            f" {qconfig!r}"
+        )
     return qconfig
 
 
@@ -24,12 +29,17 @@ def require_float(cls: type, mod: nn.Module, *expected: type) -> Any:
     """The qconfig of `mod`, which must be a float module of one of these types."""
     if type_before_parametrizations(mod) not in expected:
         names = " or ".join(t.__name__ for t in expected)
-        raise TypeError(f"{cls.__name__}.from_float takes a {names}, got a {type(mod).__name__}")
+        raise MistakenType(f"qat.{cls.__name__}.from_float only works for {names}, got a {type(mod).__name__}")
     if not hasattr(mod, "qconfig"):
-        raise ValueError(
-            f"{cls.__name__}.from_float: the module has no qconfig: call zeropoint.prepare_qat, which sets it"
+        raise MistakenValue(
+            f"Input float module must have qconfig defined, and this {type(mod).__name__} has none: call"
+            " zeropoint.prepare_qat, which sets it"
         )
-    return require_qconfig(cls, mod.qconfig)
+    if not mod.qconfig:
+        raise MistakenValue(
+            f"Input float module must have a valid qconfig, and that of this {type(mod).__name__} is {mod.qconfig!r}"
+        )
+    return mod.qconfig
 
 
 def take_over(made: nn.Module, layer: nn.Module) -> Any:

@@ -82,7 +82,10 @@ def related_sets() -> dict[str, set[Any]]:
         for fused in (fusion.evaluation, fusion.training):
             if isinstance(fused, type):
                 sets.join(fusion.parts[0], fused)
-    return {str(index): found for index, found in enumerate(sets.sets())}
+    # A module that computes many functions is related to each of them, which are not related to each other.
+    swapped = mapping("static").items()
+    many = [{module, nnq.Function} for module, made in swapped if made is nnq.Function]
+    return {str(index): found for index, found in enumerate([*sets.sets(), *many])}
 
 
 def pair_names() -> frozenset[str]:
@@ -149,6 +152,10 @@ def io_types() -> dict[str, set[Any]]:
                 found[f"{kind}_io_type_int8"].add(call)
             else:
                 found[f"{kind}_io_type_fp32"].add(call)
+    swapped = get_default_float_to_quantized_operator_mappings()
+    for kind, pairs in (("mods", mapping("static")), ("funs", swapped)):  # also those that would take both
+        found[f"{kind}_io_type_fp32"] |= set(pairs)
+        found[f"{kind}_io_type_int8"] |= set(pairs.values())
     return found
 
 

@@ -46,6 +46,13 @@ class _Kinds:
             return self.of(node.args[0])
         return None
 
+    def takes_either(self, node: fx.Node) -> bool:
+        """Whether a node passes on what it gets, floats or quantized tensors, and has no form for one of them alone."""
+        kind = {"call_module": "mods", "call_function": "funs"}.get(node.op, "meths")
+        call = node.target if node.op == "call_method" else called(self._gm, node)
+        others = (self._io.get(f"{kind}_io_type_{name}", ()) for name in ("fp32", "int8"))
+        return call in self._io[f"{kind}_io_type_fp32_or_int8"] and not any(call in other for other in others)
+
     def of(self, value: Any) -> str | None:
         """What a value is."""
         if isinstance(value, (list, tuple)):
@@ -96,6 +103,8 @@ class _Shadows:
                 return "it takes two tensors"
             if not node.args or not isinstance(node.args[0], (fx.Node, list, tuple)):
                 return "its input is given by name"
+        if self.kinds_a.takes_either(a.start_node):
+            return "it has no quantized form of its own, so a shadow would tell nothing of it"
         takes_a, takes_b = self.kinds_a.takes(a.start_node), self.kinds_b.of(b.start_node.args[0])
         if takes_a is None or self.kinds_b.takes(b.start_node) is None or takes_b is None:
             return "nobody knows whether it takes quantized tensors"

@@ -23,4 +23,7 @@ class Linear(linear.Linear):
     ) -> None:  # fmt: skip
         super().__init__(in_features, out_features, bias, qconfig, device, dtype)
         if not activation_is_memoryless(qconfig):
-            raise ValueError("qat.dynamic.Linear needs a qconfig whose activation observer has averaging_constant 1")
+            raise ValueError(  # the words that torch.ao says, which programs look for
+                "Dynamic QAT requires a memoryless observer.This means a MovingAverage observer with averaging constant"
+                f" equal to 1; got {qconfig.activation}"
+            )
