@@ -435,7 +435,7 @@ def test_doctor_needs_no_more_than_the_runtime_has(folder: Path, options: tuple[
         (("quantize", "nowhere.at:all", "-d", "images.npy", "-o", "x.pt2"), "cannot find the module 'nowhere'"),
         (("quantize", "my_code:missing", "-d", "images.npy", "-o", "x.pt2"), "has no 'missing'"),
         (("sensitivity", "model.pt2", "-d", "images.npy", "--metric", "luck"), "'luck' is not one of"),
-        (("bench", "model.pt2", "-d", "images.npy", "--without", "TVM"), "ONNX Runtime, OpenVINO, got TVM"),
+        (("bench", "model.pt2", "-d", "images.npy", "--without", "TVM"), "OpenVINO, CTranslate2, got TVM"),
         (("tune", "model.pt2", "-d", "images.npy", "-o", "x.pt"), "output must end in .zpt or .pt2"),
         (("tune", "model.pt2", "-d", "images.npy", "-o", "x.zpt", "--margin", "1"), "margin must be at least 0"),
         (("fly",), "No such command 'fly'"),

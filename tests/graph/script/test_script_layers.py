@@ -125,7 +125,8 @@ def test_functional_linear_with_tensors_of_the_module(bias: bool, relu: bool, tr
     model, x = Functional(bias, relu).eval(), torch.randn(5, 6)
     made = quantized(scripted(model, traced, x), x)
     assert calls(made) == ["quantize_per_tensor", "linear_relu" if relu else "linear", "dequantize"]
-    assert steps_between(made(x), model(x)) <= 3
+    # Behind ReLU, steps cover the positive results alone: what products are off by is more of them.
+    assert steps_between(made(x), model(x)) <= (4 if relu else 3)
 
 
 class Spelled(nn.Module):
