@@ -58,6 +58,17 @@ class _ConvNd(QuantizedOutput, StoredWeight):
     _RELU: ClassVar[bool] = False
     _FLOAT: ClassVar[tuple[type, ...]]
     _NAME: ClassVar[str]
+    _KIND: ClassVar[str] = "Quantized"
+    _OPERATOR: ClassVar[str]  # the operator that computes a layer, without its number of dimensions
+    _graph_of: ClassVar[Any]  # the method `_graph` of the layer that an operator computes
+    _graph: Any
+
+    def __init_subclass__(cls, dims: int = 0, **kwargs: Any) -> None:
+        """What follows from the number of dimensions: the float class, the name in torch.ao, the operator."""
+        super().__init_subclass__(**kwargs)
+        if dims:
+            cls._DIMS, cls._FLOAT, cls._NAME = dims, (getattr(nn, cls.__name__),), cls._KIND + cls.__name__
+            cls._graph = cls._graph_of(getattr(torch.ops.zeropoint, cls._OPERATOR.format(dims)))
 
     def _set_up(
         self,
@@ -273,6 +284,9 @@ def _convolution(mod: nn.Module) -> Any:
 class _Conv(_ConvNd):
     """Convolutions that are not transposed."""
 
+    _OPERATOR = "conv{}d"
+    _graph_of = staticmethod(conv_graph)
+
     def __init__(
         self,
         in_channels: int,
@@ -299,16 +313,11 @@ class _Conv(_ConvNd):
         return values, scale, zero_point
 
 
-class Conv1d(_Conv):
+class Conv1d(_Conv, dims=1):
     """A convolution of ``(N, C, L)``; see `Conv2d`."""
 
-    _DIMS = 1
-    _FLOAT = (nn.Conv1d,)
-    _NAME = "QuantizedConv1d"
-    _graph = conv_graph(torch.ops.zeropoint.conv1d)
 
-
-class Conv2d(_Conv):
+class Conv2d(_Conv, dims=2):
     """A two-dimensional convolution on integers, ``(N, C, H, W)``; arguments as for torch.nn.Conv2d.
 
     Attributes:
@@ -323,25 +332,16 @@ class Conv2d(_Conv):
         tensor([[[[9.]]]])
     """
 
-    _DIMS = 2
-    _FLOAT = (nn.Conv2d,)
-    _NAME = "QuantizedConv2d"
-    _graph = conv_graph(torch.ops.zeropoint.conv2d)
 
-
-class Conv3d(_Conv):
+class Conv3d(_Conv, dims=3):
     """A convolution of ``(N, C, D, H, W)``; see `Conv2d`."""
-
-    _DIMS = 3
-    _FLOAT = (nn.Conv3d,)
-    _NAME = "QuantizedConv3d"
-    _graph = conv_graph(torch.ops.zeropoint.conv3d)
 
 
 class _ConvTranspose(_ConvNd):
     """Transposed convolutions: weights are ``(in, out / groups, ...)``, per tensor or along axis 1."""
 
-    _TRANSPOSED = True
+    _TRANSPOSED, _OPERATOR = True, "conv_transpose{}d"
+    _graph_of = staticmethod(conv_transpose_graph)
 
     def __init__(
         self,
@@ -372,28 +372,13 @@ class _ConvTranspose(_ConvNd):
         return layer.observer
 
 
-class ConvTranspose1d(_ConvTranspose):
+class ConvTranspose1d(_ConvTranspose, dims=1):
     """A transposed convolution of 1 dimension; arguments as for torch.nn.ConvTranspose1d."""
 
-    _DIMS = 1
-    _FLOAT = (nn.ConvTranspose1d,)
-    _NAME = "QuantizedConvTranspose1d"
-    _graph = conv_transpose_graph(torch.ops.zeropoint.conv_transpose1d)
 
-
-class ConvTranspose2d(_ConvTranspose):
+class ConvTranspose2d(_ConvTranspose, dims=2):
     """A transposed convolution of 2 dimensions; arguments as for torch.nn.ConvTranspose2d."""
 
-    _DIMS = 2
-    _FLOAT = (nn.ConvTranspose2d,)
-    _NAME = "QuantizedConvTranspose2d"
-    _graph = conv_transpose_graph(torch.ops.zeropoint.conv_transpose2d)
 
-
-class ConvTranspose3d(_ConvTranspose):
+class ConvTranspose3d(_ConvTranspose, dims=3):
     """A transposed convolution of 3 dimensions; arguments as for torch.nn.ConvTranspose3d."""
-
-    _DIMS = 3
-    _FLOAT = (nn.ConvTranspose3d,)
-    _NAME = "QuantizedConvTranspose3d"
-    _graph = conv_transpose_graph(torch.ops.zeropoint.conv_transpose3d)

@@ -16,8 +16,10 @@ from zeropoint.tensor.recording import is_recorded
 class _Dynamic(static._ConvNd):
     """What convolutions on floats share. Their `scale` and `zero_point` stay 1 and 0, and are not used."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
+    _KIND = "DynamicQuantized"
+
+    def __init_subclass__(cls, dims: int = 0, **kwargs: Any) -> None:
+        super().__init_subclass__(dims, **kwargs)
         if "_FLOAT" in vars(cls):  # the name that torch.ao has for it
             cls._FLOAT_MODULE = cls._FLOAT[0]
 
@@ -78,6 +80,9 @@ def conv_transpose_graph(op: Any) -> Any:
 class _Conv(_Dynamic, static._Conv):
     """Convolutions that are not transposed."""
 
+    _OPERATOR = "conv{}d_dynamic"
+    _graph_of = staticmethod(conv_graph)
+
     def __init__(
         self,
         in_channels: int,
@@ -99,16 +104,11 @@ class _Conv(_Dynamic, static._Conv):
         self.reduce_range = reduce_range
 
 
-class Conv1d(_Conv):
+class Conv1d(_Conv, dims=1):
     """A convolution of floats ``(N, C, L)``; see `Conv2d`."""
 
-    _DIMS = 1
-    _FLOAT = static.Conv1d._FLOAT
-    _NAME = "DynamicQuantizedConv1d"
-    _graph = conv_graph(torch.ops.zeropoint.conv1d_dynamic)
 
-
-class Conv2d(_Conv):
+class Conv2d(_Conv, dims=2):
     """A convolution of floats ``(N, C, H, W)``, quantized by their own range; arguments as for torch.nn.Conv2d.
 
     Args:
@@ -122,23 +122,16 @@ class Conv2d(_Conv):
         tensor([[[[9.]]]])
     """
 
-    _DIMS = 2
-    _FLOAT = static.Conv2d._FLOAT
-    _NAME = "DynamicQuantizedConv2d"
-    _graph = conv_graph(torch.ops.zeropoint.conv2d_dynamic)
 
-
-class Conv3d(_Conv):
+class Conv3d(_Conv, dims=3):
     """A convolution of floats ``(N, C, D, H, W)``; see `Conv2d`."""
-
-    _DIMS = 3
-    _FLOAT = static.Conv3d._FLOAT
-    _NAME = "DynamicQuantizedConv3d"
-    _graph = conv_graph(torch.ops.zeropoint.conv3d_dynamic)
 
 
 class _ConvTranspose(_Dynamic, static._ConvTranspose):
     """Transposed convolutions."""
+
+    _OPERATOR = "conv_transpose{}d_dynamic"
+    _graph_of = staticmethod(conv_transpose_graph)
 
     def __init__(
         self,
@@ -163,28 +156,13 @@ class _ConvTranspose(_Dynamic, static._ConvTranspose):
         self.reduce_range = reduce_range
 
 
-class ConvTranspose1d(_ConvTranspose):
+class ConvTranspose1d(_ConvTranspose, dims=1):
     """A transposed convolution of floats ``(N, C, L)``; see `Conv2d`."""
 
-    _DIMS = 1
-    _FLOAT = static.ConvTranspose1d._FLOAT
-    _NAME = "DynamicQuantizedConvTranspose1d"
-    _graph = conv_transpose_graph(torch.ops.zeropoint.conv_transpose1d_dynamic)
 
-
-class ConvTranspose2d(_ConvTranspose):
+class ConvTranspose2d(_ConvTranspose, dims=2):
     """A transposed convolution of floats ``(N, C, H, W)``; see `Conv2d`."""
 
-    _DIMS = 2
-    _FLOAT = static.ConvTranspose2d._FLOAT
-    _NAME = "DynamicQuantizedConvTranspose2d"
-    _graph = conv_transpose_graph(torch.ops.zeropoint.conv_transpose2d_dynamic)
 
-
-class ConvTranspose3d(_ConvTranspose):
+class ConvTranspose3d(_ConvTranspose, dims=3):
     """A transposed convolution of floats ``(N, C, D, H, W)``; see `Conv2d`."""
-
-    _DIMS = 3
-    _FLOAT = static.ConvTranspose3d._FLOAT
-    _NAME = "DynamicQuantizedConvTranspose3d"
-    _graph = conv_transpose_graph(torch.ops.zeropoint.conv_transpose3d_dynamic)
