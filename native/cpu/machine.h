@@ -11,7 +11,7 @@
 namespace zeropoint {
 
 struct Machine {
-    // Data caches, as one core sees them: what nobody says is assumed.
+    // Data caches, as one core sees them: what no source says is assumed.
     int64_t l1_bytes = 32 << 10, l2_bytes = 512 << 10, l3_bytes = 8 << 20;
     int l3_cpus = 1;  // CPUs that share that L3
     int cpus = 1;     // that this process may run on

@@ -182,8 +182,8 @@ private:
         std::atomic<bool> parked{false};
     };
 
-    // One number says that there is a job and for how many, so that nobody takes part in a job that he is not counted
-    // in: the workers below `helpers` do, and run() waits for these.
+    // One number says that there is a job and for how many, so that no thread takes part in a job that it is not
+    // counted in: the workers below `helpers` do, and run() waits for these.
     static constexpr uint64_t kHelpers = 2048;
     static_assert(kMaxThreads < static_cast<int>(kHelpers));
 

@@ -14,8 +14,9 @@ int num_threads();
 void set_num_threads(int n);
 
 // Run on the threads of the OpenMP runtime this process has already loaded (torch's), if there is one, instead of our
-// own: after a parallel region libgomp's threads spin for milliseconds on the very cores ours would need, which halves
-// the speed of whoever comes next. Returns whether one was found. A forked child falls back to a pool of its own.
+// own: after a parallel region libgomp's threads spin for milliseconds on the very cores zeropoint's would need, which
+// halves the speed of whoever comes next. Returns whether one was found. A forked child falls back to a pool of its
+// own.
 bool adopt_openmp();
 
 // Chunk body: fn(context, begin, end).

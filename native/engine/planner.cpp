@@ -226,7 +226,7 @@ void Planner::begin(int32_t step, const std::vector<int32_t>& in, const std::vec
     }
 }
 
-// Whether what replaces a tensor of the state was made by writing to copies of it that nobody else needs: then no copy
+// Whether what replaces a tensor of the state was made by writing to copies of it that nothing else needs: then no copy
 // is made, and the writes go to the state itself.
 bool Planner::is_updated_in_place(const Tensor& next, const Tensor& before) const {
     if (next.place.offset != 0 || !next.is_contiguous()) return false;

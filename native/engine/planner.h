@@ -61,7 +61,7 @@ public:
     Tensor channels_inside(const Tensor& x);
     Tensor laid_out(const Tensor& x, const Sizes& strides);
     Tensor dense(const Tensor& x);
-    // A contiguous copy of x to write to. It is x itself, if nobody reads x later: a state is updated where it is.
+    // A contiguous copy of x to write to. It is x itself, if nothing reads x later: a state is updated where it is.
     Tensor to_be_written(const Tensor& x);
     // Before a write to y, which is to_be_written: `save` keeps in `old`, memory of its own, what will be overwritten,
     // and `restore` puts it back if the run fails later. Both get the addresses of y, old and `more`. Without effect

@@ -74,7 +74,7 @@ public:
     ElementType byte_type(const char* name);
     // What computes a step that the engine cannot; programs in files have none.
     Foreign& foreign(const char* name);
-    // Throws FormatError if there are attributes that nobody has asked for.
+    // Throws FormatError if there are attributes that were not read.
     void finish() const;
 
     [[noreturn]] void fail(const std::string& what) const { throw FormatError(what); }

@@ -1,4 +1,4 @@
-// The specification of kernels/activations.h, one number at a time. Nobody optimizes this file.
+// The specification of kernels/activations.h, one number at a time. It is never optimized.
 #pragma once
 
 #include "kernels/activations.h"

@@ -211,8 +211,8 @@ size_t elements(const zp_tensor& tensor) {
     return count;
 }
 
-// What runs a node. ONNX Runtime may run a session from several threads: each run takes a session of ours of its own.
-// It calls a node of its own, `fused`, which has the inputs in another order, and no outputs that nobody reads.
+// What runs a node. ONNX Runtime may run a session from several threads: each run takes a session of zeropoint of its
+// own. It calls a node of its own, `fused`, which has the inputs in another order, and no outputs that nothing reads.
 class Compiled {
 public:
     Compiled(const OrtNode* node, const OrtNode* fused, const OrtGraph* graph)
@@ -245,7 +245,7 @@ public:
             if (outputs_[i] != kNowhere)
                 targets[i] = place(context, outputs_[i], outputs[i]);
             else
-                outputs[i].data = nullptr;  // memory of ours
+                outputs[i].data = nullptr;  // memory of the session
         check(zp_session_run(session, inputs.data(), inputs.size(), outputs.data(), outputs.size()));
         for (size_t i = 0; i < outputs.size(); ++i) {
             const zp_tensor& made = outputs[i];
@@ -274,7 +274,8 @@ private:
         mutable Session session;
     };
 
-    // Memory of ONNX Runtime for an output. Results in another order of axes are made in ours, and copied.
+    // Memory of ONNX Runtime for an output. Results in another order of axes are made in the session's memory, and
+    // copied.
     static void* place(OrtKernelContext* context, size_t index, zp_tensor& output) {
         OrtValue* value = nullptr;
         check(g_ort->KernelContext_GetOutput(context, index, output.sizes, static_cast<size_t>(output.rank), &value));

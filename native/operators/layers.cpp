@@ -118,7 +118,7 @@ Rescaling::Rescaling(const char* operation, const float* scale, int64_t scales, 
                                     " weight scales for " + std::to_string(n) + " output channels");
     for (const float s : scale_) require_scale(operation, "every weight scale", s);
     if (bias != nullptr) bias_.assign(bias, bias + n);
-    // Without a bias, FBGEMM's product is ours.
+    // Without a bias, FBGEMM's product is zeropoint's.
     if (bias_.empty() && rounding_ == Rounding::fbgemm) rounding_ = Rounding::zeropoint;
 }
 

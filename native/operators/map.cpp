@@ -137,7 +137,8 @@ Map::Map(std::vector<MapValue> values) : values_(std::move(values)), places_(val
         for (const int read : {values_[i].a, values_[i].b, values_[i].c})
             if (read >= 0) last[static_cast<size_t>(read)] = i;
     }
-    // Operands and numbers have places of their own; what instructions make takes the place of what nobody reads later.
+    // Operands and numbers have places of their own; what instructions make takes the place of what nothing reads
+    // later.
     std::vector<int> free;
     for (size_t i = 0; i < values_.size(); ++i) {
         const bool is_made = values_[i].kind != MapValue::Kind::operand && values_[i].kind != MapValue::Kind::number;

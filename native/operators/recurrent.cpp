@@ -440,10 +440,11 @@ private:
 namespace {
 
 // Rows that are not quantized by one range do not need each other: each thread takes some through the whole sequence
-// and waits for nobody. But each reads all weights. Where these come from beyond L2, or have to be converted, few rows
-// are shared in parts of the hidden units instead, with a part of the weights for each thread. (Zen 4, 8 bits, three
-// layers of 256 units, two threads: one row each took 2.1 to 2.3 ms, parts 1.8 ms, but 3.1 where the cores did not
-// share an L3; two rows each 3.2 to 3.6 ms, parts 3.2 and 5.3. One layer in float16, one row each: 1.7 ms, parts 1.4.)
+// and waits for no other. But each reads all weights. Where these come from beyond L2, or have to be converted, few
+// rows are shared in parts of the hidden units instead, with a part of the weights for each thread. (Zen 4, 8 bits,
+// three layers of 256 units, two threads: one row each took 2.1 to 2.3 ms, parts 1.8 ms, but 3.1 where the cores did
+// not share an L3; two rows each 3.2 to 3.6 ms, parts 3.2 and 5.3. One layer in float16, one row each: 1.7 ms,
+// parts 1.4.)
 int64_t parts_of_rows(const RecurrentLayer& layer, int64_t batch, int64_t rows) {
     if (layer.in_bytes() && !layer.by_rows()) return 1;
     const int64_t threads = num_threads(), columns = cell_gates(layer.cell()) * layer.hidden();

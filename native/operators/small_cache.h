@@ -33,7 +33,7 @@ public:
         return nullptr;
     }
 
-    // Nobody may be reading.
+    // No reader may be active.
     void clear() {
         for (std::atomic<const Kept*>& slot : slots_) delete slot.exchange(nullptr);
     }

@@ -1,7 +1,7 @@
 // Steps one behind the other, each of the same parts, which several threads share. A step begins when all parts of the
 // one before it are done.
 //
-// Each thread has a part that it prefers, whose memory is then in its cache. It takes others only where nobody has
+// Each thread has a part that it prefers, whose memory is then in its cache. It takes others only where no thread has
 // begun them, and waits only for parts that are in someone's hands: no number of threads can lock up. But where more
 // threads want to run than there are cores, every step may wait for one that does not: after a few such waits one
 // thread goes on alone.
@@ -23,8 +23,8 @@ public:
 
     int64_t parts() const { return static_cast<int64_t>(parts_.size()); }
 
-    // take(step, part) for every part of the steps [first, end). If one throws (it has no memory, say) nobody waits for
-    // its part; the others stop, and the caller gets what it threw.
+    // take(step, part) for every part of the steps [first, end). If one throws (it has no memory, say) no thread waits
+    // for its part; the others stop, and the caller gets what it threw.
     template <class Take>
     void run(int64_t first, int64_t end, const Take& take) {
         if (parts() == 1 || alone_.load(std::memory_order_relaxed)) {
@@ -48,7 +48,7 @@ private:
 
     // In cache lines of their own. Only its thread looks at `begun`, unless it is late.
     struct Part {
-        alignas(64) std::atomic<int64_t> begun{0};  // the first step of it that nobody has begun
+        alignas(64) std::atomic<int64_t> begun{0};  // the first step of it that no thread has begun
         alignas(64) std::atomic<int64_t> done{0};   // the first that is not done
     };
 
@@ -57,7 +57,7 @@ private:
     void share(int64_t first, int64_t end, int64_t preferred, const Take& take) {
         constexpr int64_t kStepsPerMeasurement = 16;
         Clock::duration worked{};  // on a step
-        bool late = false;         // whether it found a part that nobody had begun: the next step may have one, too
+        bool late = false;         // whether it found a part that no thread had begun: the next step may have one, too
         for (int64_t step = first; step < end; ++step) {
             if (stopped_.load(std::memory_order_relaxed)) return;
             if (preferred != 0 && alone_.load(std::memory_order_relaxed)) return;

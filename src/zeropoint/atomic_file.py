@@ -22,7 +22,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     that was killed left is removed by the next one that writes the same file. A link stays a link: the file it points
     to is replaced. What is no ordinary file (a pipe, ``/dev/stdout``) is written directly.
 
-    The new file has the mode of the old one, and nobody else can read it before it takes its place.
+    The new file has the mode of the old one, and no other user can read it before it takes its place.
 
     Example:
         >>> import tempfile
@@ -72,7 +72,7 @@ def _created(target: Path, mode: int) -> tuple[Path, int]:
     while True:
         new = target.with_name(f".{target.stem[:40]}-{secrets.token_hex(6)}{_UNFINISHED}{target.suffix}")
         handle = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
-        with contextlib.suppress(OSError):  # a file system without locks: nobody removes what is left there
+        with contextlib.suppress(OSError):  # a file system without locks: what is left there is not removed
             fcntl.flock(handle, fcntl.LOCK_EX)
         if os.fstat(handle).st_nlink:
             return new, handle

@@ -33,7 +33,7 @@ CALIBRATION = 512  # images
 
 @dataclass(frozen=True)
 class Library:
-    """One that quantizes: ours or PyTorch's, by the paths that differ."""
+    """One that quantizes: zeropoint or PyTorch's, by the paths that differ."""
 
     name: str
     quantization: Any

@@ -260,8 +260,8 @@ _unfused_8bit = _moving_average(FakeQuantize, reduce_range=False)
 _fused_7bit = _moving_average(FusedMovingAvgObsFakeQuantize, reduce_range=True)
 _fused_8bit = _moving_average(FusedMovingAvgObsFakeQuantize, reduce_range=False)
 
-# x86 and fbgemm keep activations to 7 bits, because PyTorch's kernels may saturate without VNNI. Ours never do: native
-# has all 8 bits on every CPU. qnnpack has one scale for a weight.
+# x86 and fbgemm keep activations to 7 bits, because PyTorch's kernels may saturate without VNNI. zeropoint's never do:
+# native has all 8 bits on every CPU. qnnpack has one scale for a weight.
 _CALIBRATION: Mapping[tuple[str, int], QConfig] = MappingProxyType(
     {
         ("x86", 0): QConfig(_histogram_7bit, default_per_channel_weight_observer),

@@ -60,7 +60,7 @@ void on_own_thread(const Body& body) {
     std::thread(body).join();
 }
 
-// Nor do threads of a pool that nobody has used, so that what lives is the same every time.
+// Nor do threads of a pool that is not used, so that what lives is the same every time.
 int64_t live_bytes() {
     set_num_threads(4);
     parallel_for(4, 1, [](int64_t, int64_t) {});

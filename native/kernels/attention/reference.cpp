@@ -1,4 +1,4 @@
-// The specification of attention, one element at a time. Nobody optimizes this file.
+// The specification of attention, one element at a time. It is never optimized.
 #include "kernels/attention/attention.h"
 #include "kernels/float_softmax/float_softmax.h"
 #include "kernels/quantize/quantize.h"

@@ -1,4 +1,4 @@
-// The specification of average_pool, one element at a time. Nobody optimizes this file.
+// The specification of average_pool, one element at a time. It is never optimized.
 #include "kernels/average_pool/average_pool.h"
 
 #include <cmath>

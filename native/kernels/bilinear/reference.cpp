@@ -1,4 +1,4 @@
-// The specification of bilinear, one element at a time. Nobody optimizes this file.
+// The specification of bilinear, one element at a time. It is never optimized.
 #include "kernels/bilinear/bilinear.h"
 
 #include <cmath>

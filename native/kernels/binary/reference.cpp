@@ -1,4 +1,4 @@
-// The specification of binary, one element at a time. Nobody optimizes this file.
+// The specification of binary, one element at a time. It is never optimized.
 #include "kernels/binary/binary.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The specification of cache_attention, one element at a time. Nobody optimizes this file.
+// The specification of cache_attention, one element at a time. It is never optimized.
 #include "kernels/cache_attention/cache_attention.h"
 
 #include "kernels/activations_reference.h"

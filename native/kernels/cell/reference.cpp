@@ -1,4 +1,4 @@
-// The specification of cell, one element at a time. Nobody optimizes this file.
+// The specification of cell, one element at a time. It is never optimized.
 #include "kernels/activations_reference.h"
 #include "kernels/cell/cell.h"
 

@@ -1,4 +1,4 @@
-// The specification of depthwise, one element at a time. Nobody optimizes this file.
+// The specification of depthwise, one element at a time. It is never optimized.
 #include "kernels/depthwise/depthwise.h"
 #include "kernels/gemm/centered.h"
 #include "kernels/gemm/reference_epilogue.h"

@@ -1,4 +1,4 @@
-// The specification of dequantize, one element at a time. Nobody optimizes this file.
+// The specification of dequantize, one element at a time. It is never optimized.
 #include "kernels/dequantize/dequantize.h"
 #include "kernels/grid_stretches.h"
 

@@ -1,4 +1,4 @@
-// The specification of embedding, one element at a time. Nobody optimizes this file.
+// The specification of embedding, one element at a time. It is never optimized.
 #include "kernels/embedding/embedding.h"
 #include "kernels/half.h"
 

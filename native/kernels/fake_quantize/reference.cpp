@@ -1,4 +1,4 @@
-// The specification of fake_quantize, one element at a time. Nobody optimizes this file.
+// The specification of fake_quantize, one element at a time. It is never optimized.
 #include "kernels/fake_quantize/fake_quantize.h"
 #include "kernels/grid_stretches.h"
 

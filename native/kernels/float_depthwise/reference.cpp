@@ -1,4 +1,4 @@
-// The specification of float_depthwise, one element at a time. Nobody optimizes this file.
+// The specification of float_depthwise, one element at a time. It is never optimized.
 #include "kernels/float_depthwise/float_depthwise.h"
 
 #include <cmath>

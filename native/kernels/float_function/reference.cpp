@@ -1,4 +1,4 @@
-// The specification of float_function, one element at a time. Nobody optimizes this file.
+// The specification of float_function, one element at a time. It is never optimized.
 #include "kernels/float_function/float_function.h"
 #include "kernels/activations_reference.h"
 

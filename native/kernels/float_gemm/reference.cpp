@@ -1,4 +1,4 @@
-// The specification of float_gemm, one element at a time. Nobody optimizes this file.
+// The specification of float_gemm, one element at a time. It is never optimized.
 #include "kernels/float_gemm/float_gemm.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The specification of float_layer_norm, one element at a time. Nobody optimizes this file.
+// The specification of float_layer_norm, one element at a time. It is never optimized.
 #include "kernels/float_layer_norm/float_layer_norm.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The specification of float_softmax, one element at a time. Nobody optimizes this file.
+// The specification of float_softmax, one element at a time. It is never optimized.
 #include "kernels/float_softmax/float_softmax.h"
 #include "kernels/activations_reference.h"
 

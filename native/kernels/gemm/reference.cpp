@@ -1,4 +1,4 @@
-// The specification of gemm and of its epilogue, one element at a time. Nobody optimizes this file.
+// The specification of gemm and of its epilogue, one element at a time. It is never optimized.
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/reference_epilogue.h"
 #include "kernels/conversions.h"

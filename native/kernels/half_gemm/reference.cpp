@@ -1,4 +1,4 @@
-// The specification of half_gemm, one element at a time. Nobody optimizes this file.
+// The specification of half_gemm, one element at a time. It is never optimized.
 #include "kernels/half_gemm/half_gemm.h"
 
 #include <cmath>

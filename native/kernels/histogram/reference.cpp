@@ -1,4 +1,4 @@
-// The specification of histogram, one element at a time. Nobody optimizes this file.
+// The specification of histogram, one element at a time. It is never optimized.
 #include "kernels/histogram/histogram.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The specification of interleave, one byte at a time. Nobody optimizes this file.
+// The specification of interleave, one byte at a time. It is never optimized.
 #include "kernels/interleave/interleave.h"
 
 namespace zeropoint {

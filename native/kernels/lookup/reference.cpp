@@ -1,4 +1,4 @@
-// The specification of lookup, one element at a time. Nobody optimizes this file.
+// The specification of lookup, one element at a time. It is never optimized.
 #include "kernels/lookup/lookup.h"
 
 namespace zeropoint {

@@ -1,4 +1,4 @@
-// The specification of mask_gradient, one element at a time. Nobody optimizes this file.
+// The specification of mask_gradient, one element at a time. It is never optimized.
 #include "kernels/mask_gradient/mask_gradient.h"
 
 namespace zeropoint {

@@ -1,4 +1,4 @@
-// The specification of max_pool, one element at a time. Nobody optimizes this file.
+// The specification of max_pool, one element at a time. It is never optimized.
 #include "kernels/max_pool/max_pool.h"
 
 #include <limits>

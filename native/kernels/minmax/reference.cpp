@@ -1,4 +1,4 @@
-// The specification of minmax, one element at a time. Nobody optimizes this file.
+// The specification of minmax, one element at a time. It is never optimized.
 #include "kernels/minmax/minmax.h"
 #include "kernels/grid_stretches.h"
 

@@ -19,7 +19,7 @@ struct MomentsArgs {
     bool across = false;         // down the columns of images
     int64_t rows = 1;            // across: rows in an image
     int64_t* sums = nullptr;     // one for each row; across: one for each column of each image
-    int64_t* squares = nullptr;  // as sums, or null if nobody asks
+    int64_t* squares = nullptr;  // as sums, or null if they are not needed
 
     int64_t blocks() const { return (length + kColumns - 1) / kColumns; }
 };

@@ -1,4 +1,4 @@
-// The specification of moments, one element at a time. Nobody optimizes this file.
+// The specification of moments, one element at a time. It is never optimized.
 #include "kernels/moments/moments.h"
 
 #include <algorithm>

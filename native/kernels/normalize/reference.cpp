@@ -1,4 +1,4 @@
-// The specification of normalize, one element at a time. Nobody optimizes this file.
+// The specification of normalize, one element at a time. It is never optimized.
 #include "kernels/normalize/normalize.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The specification of pack and unpack, one value at a time. Nobody optimizes this file.
+// The specification of pack and unpack, one value at a time. It is never optimized.
 #include "kernels/pack/pack.h"
 
 namespace zeropoint {

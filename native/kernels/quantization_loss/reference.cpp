@@ -1,4 +1,4 @@
-// The specification of quantization_loss, one element at a time. Nobody optimizes this file.
+// The specification of quantization_loss, one element at a time. It is never optimized.
 #include "kernels/quantization_loss/quantization_loss.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The specification of quantize, one element at a time. Nobody optimizes this file.
+// The specification of quantize, one element at a time. It is never optimized.
 #include "kernels/quantize/quantize.h"
 #include "kernels/grid_stretches.h"
 #include "kernels/conversions.h"

@@ -1,4 +1,4 @@
-// The specification of quantize_range, one element at a time. Nobody optimizes this file.
+// The specification of quantize_range, one element at a time. It is never optimized.
 #include "kernels/quantize_range/quantize_range.h"
 
 #include <cmath>

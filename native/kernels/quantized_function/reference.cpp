@@ -1,4 +1,4 @@
-// The specification of quantized_function: one kernel, then the other. Nobody optimizes this file.
+// The specification of quantized_function: one kernel, then the other. It is never optimized.
 #include "kernels/quantized_function/quantized_function.h"
 
 #include "kernels/quantize/quantize.h"

@@ -1,4 +1,4 @@
-// The specification of softmax, one element at a time. Nobody optimizes this file.
+// The specification of softmax, one element at a time. It is never optimized.
 #include "kernels/softmax/softmax.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The specification of weight_only, one product at a time. Nobody optimizes this file.
+// The specification of weight_only, one product at a time. It is never optimized.
 #include "kernels/weight_only/blocks.h"
 
 namespace zeropoint {

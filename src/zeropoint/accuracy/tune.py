@@ -418,7 +418,7 @@ class _Search:
     def _left(self) -> float:
         """Seconds for one trial: with a target, half of what there is, as mixed precision comes last.
 
-        Without one, nobody knows whether more is worth it: no more than the cheap algorithms took.
+        Without one, it is unknown whether more is worth it: no more than the cheap algorithms took.
         """
         left = math.inf if self._end is None else max(self._end - time.monotonic(), 0.0)
         return min(left, max(self._cheap, _LEAST)) if self.goal.target is None else left / 2

@@ -129,7 +129,7 @@ def _times(
                 one = processes.enter_context(Contender(peer, path, tuple(t.numpy() for t in x), threads))
         except Unavailable as reason:
             return note(f"skipped: {reason}")
-        except Exception as error:  # a peer that cannot take the model is no failure of ours
+        except Exception as error:  # a peer that cannot take the model is no failure of the command
             return note(f"skipped: {name}: {first_line(error)}")
         one.name = name
         sizes[name], settings[name] = file_bytes(path), one.footprint.setting

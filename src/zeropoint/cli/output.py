@@ -57,7 +57,7 @@ def show_tracebacks(wanted: bool) -> None:
 
 
 def _place_in_users_code(error: BaseException) -> str | None:
-    """File and line in which code that is neither a library's nor ours failed."""
+    """File and line in which code that is neither a library's nor zeropoint's failed."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith(("<", *_LIBRARIES)):
             return f"{os.path.relpath(frame.filename)}, line {frame.lineno}, in {frame.name}"

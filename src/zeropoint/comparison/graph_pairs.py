@@ -42,7 +42,7 @@ def evaluate(
 
 
 def steps(graph: fx.GraphModule, inputs: list[Any]) -> Iterator[tuple[fx.Node, dict[fx.Node, Any]]]:
-    """Run a graph node by node: each node, with the values so far, its own included. Others are dropped when nobody
+    """Run a graph node by node: each node, with the values so far, its own included. Others are dropped when nothing
     needs them any more."""
     values: dict[fx.Node, Any] = {}
     left = {node: len(node.users) for node in graph.graph.nodes}
@@ -158,7 +158,7 @@ class GraphPairs:
         return known[node]
 
     def _layer(self, node: fx.Node) -> Layer | None:
-        """What a node computes, if it is worth a row: an operator of ours, or a float one that has a recipe."""
+        """What a node computes, if it is worth a row: an operator of zeropoint, or a float one that has a recipe."""
         held = represented(node)
         if node.op != "call_function" or held is None:
             return None

@@ -14,7 +14,7 @@ from zeropoint.graph.passes.insert_observers import is_observer
 
 
 class Lockstep:
-    """A graph that is run on several batches at once. A value is dropped when nobody needs it any more.
+    """A graph that is run on several batches at once. A value is dropped when nothing needs it any more.
 
     Observers of a graph only hand on what they get.
     """
@@ -50,7 +50,7 @@ class Lockstep:
             ]
 
     def until(self, wanted: fx.Node) -> list[Any]:
-        """The values of a node that is `kept`, which nobody asks for again."""
+        """The values of a node that is `kept`, which is not asked for again."""
         while wanted not in self.values:
             self.compute(next(self._to_come))
         self._kept.discard(wanted)

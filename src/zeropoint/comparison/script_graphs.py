@@ -2,7 +2,7 @@
 second means in the first.
 
 Files of TorchScript do not say so, but both graphs come from the same code: a node of the quantized graph is the first
-node of the float graph that nobody took yet, reads the same values and is the same operator.
+node of the float graph that is not taken yet, reads the same values and is the same operator.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def _method(name: str) -> Any:
 
 
 def _shown(value: Any) -> Any:
-    """torch's own object for a dtype or scheme of ours, as long as PyTorch has it."""
+    """torch's own object for a dtype or scheme of zeropoint, as long as PyTorch has it."""
     return getattr(torch, value.name, value)
 
 
@@ -72,7 +72,7 @@ def _qscheme(self: QTensor) -> Any:
 
 
 def _replace_values(changes: Changes) -> None:
-    """Let dtypes and schemes of ours be taken for torch's; where torch has none, they are torch's names.
+    """Let dtypes and schemes of zeropoint be taken for torch's; where torch has none, they are torch's names.
 
     Pickle then writes them as PyTorch writes its own, so files are the same.
     """

@@ -1,4 +1,4 @@
-"""Files of the old stack: the quantized tensors and packed weights in them become ours, and so do whole modules."""
+"""Files of the old stack: their quantized tensors, packed weights and whole modules become zeropoint's."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ _InPython: Any = vars(pickle)["_Unpickler"]
 
 
 class _WithObjects(_InPython):
-    """Reads objects of C++ classes: packed weights become ours, those of other libraries are read by torch.
+    """Reads objects of C++ classes: packed weights become zeropoint's, those of other libraries are read by torch.
 
     Which of them an object is, its state says, which comes after it. So this is the reader written in Python.
     """
@@ -120,7 +120,7 @@ class _WithObjects(_InPython):
 
 
 class Unpickler(pickle.Unpickler):
-    """Finds ours for what only files name; the names that people use are in `zeropoint.compat.names`."""
+    """Finds zeropoint's for what only files name; the names that people use are in `zeropoint.compat.names`."""
 
     def __init__(self, file: Any, **options: Any) -> None:
         super().__init__(file, **options)
@@ -168,7 +168,7 @@ def replace_loading(changes: Changes) -> None:
     allowed = _weights_only_unpickler._get_allowed_globals()
     changes.item(allowed, "torch._utils._rebuild_qtensor", rebuild_qtensor)
     for name, kind in DTYPES.items():
-        if getattr(torch, name) is kind:  # ours, as PyTorch has none
+        if getattr(torch, name) is kind:  # zeropoint's, as PyTorch has none
             changes.item(allowed, f"torch.{name}", kind)
     for name, scheme in SCHEMES.items():
         if getattr(torch, name) is scheme:

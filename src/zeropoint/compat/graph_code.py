@@ -74,7 +74,7 @@ def _functions_of_tensors() -> frozenset[Any]:
 
 @functools.cache
 def _replaced() -> dict[str, Any]:
-    """Old functions and operators that are ours now, by their old paths."""
+    """Old functions and operators that are zeropoint's now, by their old paths."""
     found = {f"torch.{name}": c.path for name, c in lookup.entries(names.FUNCTIONS)}
     found |= {f"torch.ops.quantized.{name}": c.path for name, c in lookup.entries(names.OPERATORS)}
     return {name: path for name, path in found.items() if path}

@@ -10,7 +10,7 @@ from zeropoint.compat.reexported import REEXPORTED
 
 
 class Counterpart(NamedTuple):
-    """Where an old name is now: `path` of ours, or None and the reason."""
+    """Where an old name is now: `path` of zeropoint, or None and the reason."""
 
     path: str | None
     reason: str = ""

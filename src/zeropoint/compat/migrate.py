@@ -221,7 +221,7 @@ class _Rewriting(cst.CSTTransformer):
             return updated_node
         if isinstance(original_node.names, cst.ImportStar):
             if module in _MODULES:
-                self._leave_alone(original_node, f"{module}.*", "nobody can tell which names this brings: list them")
+                self._leave_alone(original_node, f"{module}.*", "it is unknown which names this brings: list them")
             return updated_node
         kept, moved = [], defaultdict(list)
         for alias in original_node.names:

@@ -24,7 +24,7 @@ from zeropoint.compat.missing_names import absent
 
 
 def resolve(path: str) -> Any:
-    """What a dotted path of ours names.
+    """What a dotted path of zeropoint names.
 
     Example:
         >>> resolve("zeropoint.nn.qat.Linear").__name__

@@ -1,7 +1,7 @@
 """The table of old names: what each is called now, or why it is gone.
 
-`MODULES` has the modules of torch.ao that define names: module -> {where: names}. `where` is the module of ours that
-has these names, or, with a space in it, the reason why nobody has. ``old=ours`` is a name that changed. `PACKAGES` has
+`MODULES` has the modules of torch.ao that define names: module -> {where: names}. `where` is the module here that has
+these names, or, with a space in it, the reason why there is none. ``old=new`` is a name that changed. `PACKAGES` has
 those that gather the names of others, `MOVED` the older paths of the same modules, `GONE` modules without a
 counterpart. What stands directly in `torch` and in torch.Tensor is `FUNCTIONS` and `METHODS`, the operators are
 `OPERATORS`; `VALUES` are its dtypes and schemes.
@@ -631,7 +631,7 @@ FUNCTIONS = {
     INSIDE: "_fused_moving_avg_obs_fq_helper _fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
 }
 
-# Objects in `torch` that stay as long as PyTorch has them, being equal to ours; ours stand in for them afterwards.
+# Objects in `torch` that stay as long as PyTorch has them, being equal to zeropoint's, which stand in afterwards.
 VALUES = {
     "zeropoint": (
         "qint8 quint8 qint32 quint4x2 quint2x4 per_tensor_affine per_tensor_symmetric per_channel_affine"
@@ -644,7 +644,7 @@ METHODS = (
     " q_zero_point qscheme"
 )
 
-# Operators on plain tensors that PyTorch keeps for itself, with their signatures: they are ours while compat is there.
+# Operators on plain tensors that PyTorch keeps for itself, with their signatures: compat has its own for them.
 PRIVATE_OPERATORS = {
     "_quantized::wrapped_fbgemm_pack_gemm_matrix_fp16(Tensor W) -> Tensor": (
         "zeropoint.compat.fbgemm.fbgemm_pack_gemm_matrix_fp16"

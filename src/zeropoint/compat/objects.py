@@ -1,4 +1,4 @@
-"""C++ objects in files of the old stack: weights packed by PyTorch, which become packed weights of ours."""
+"""C++ objects in files of the old stack: weights packed by PyTorch, which become packed weights of zeropoint."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def is_packed_weight(name: str) -> bool:
 
 
 class OldObject:
-    """What a pickle calls torch.ScriptObject; with its state it becomes a packed weight of ours."""
+    """What a pickle calls torch.ScriptObject; with its state it becomes a packed weight of zeropoint."""
 
     def __setstate__(self, state: Any) -> None:
         made = packed_weight(*state)

@@ -297,7 +297,7 @@ class _Shell(nn.Module):
     """A module whose class is not needed: its parameters, buffers and submodules."""
 
 
-# Hooks that save packed weights of a graph with it: graphs of ours hold them as attributes, which are saved anyway.
+# Hooks that save packed weights of a graph with it: zeropoint's graphs hold them as attributes, which are saved anyway.
 _OWN_HOOKS = frozenset(
     f"torch.ao.quantization.fx._lower_to_native_backend.{name}"
     for name in ("_save_packed_weight", "_load_packed_weight")
@@ -327,7 +327,7 @@ def _known_modules() -> dict[str, type[nn.Module]]:
 
 
 def _module_class(name: str) -> type[nn.Module] | None:
-    """The class for a module that a file names: ours, or one of torch.nn."""
+    """The class for a module that a file names: zeropoint's, or one of torch.nn."""
     if name in _known_modules():
         return _known_modules()[name]
     path, _, last = name.rpartition(".")
@@ -419,7 +419,7 @@ class _Builder:
         return made
 
     def _module_state(self, state: dict[Any, Any]) -> dict[str, Any]:
-        """The attributes of a module. Hooks are functions: those of the old stack become ours, others are refused."""
+        """The attributes of a module. Hooks are functions: the old stack's become zeropoint's, others are refused."""
         hooks = {name: self._hooks(name, state[name]) for name in _HOOKS if name in state}
         made = {str(k): self._of(v) for k, v in state.items() if k not in hooks} | hooks
         for kind in ("_modules", "_parameters", "_buffers"):

@@ -1,7 +1,7 @@
 """torch.ops.quantized and torch.ops.quantized_decomposed.
 
 Operators on packed weights take Python objects here, which PyTorch's dispatcher would refuse: so `torch.ops.quantized`
-is a namespace of ours in front of PyTorch's. Those on tensors alone are known to QTensor too, by PyTorch's operator;
+is a namespace of zeropoint before PyTorch's. Those on tensors alone are known to QTensor too, by PyTorch's operator;
 TorchScript has ours. The decomposed operators stay PyTorch's, with our kernels; or are defined, where PyTorch did not.
 """
 
@@ -27,7 +27,7 @@ _OVERLOADS = ("default", "Scalar", "Scalar2", "Tensor", "new")
 
 
 class Operator(torch._ops.OpOverloadPacket):
-    """One operator of torch.ops.quantized: ours when it is called, PyTorch's in everything else."""
+    """One operator of torch.ops.quantized: zeropoint's when it is called, PyTorch's in everything else."""
 
     def __init__(self, name: str, function: Any, theirs: Any) -> None:
         described = {k: v for k, v in vars(theirs).items() if k not in (*_OVERLOADS, "_op")} if theirs else {}
@@ -84,7 +84,7 @@ class Overload:
 
 
 class Namespace(torch._ops._OpNamespace):
-    """torch.ops.quantized, with operators of ours in front of PyTorch's."""
+    """torch.ops.quantized, with operators of zeropoint in front of PyTorch's."""
 
     def __init__(self, theirs: Any) -> None:
         super().__init__(NAMESPACE)

@@ -1,4 +1,4 @@
-"""Whole modules in files of the old stack: ``torch.save(model)`` by torch.ao, loaded as modules of ours.
+"""Whole modules in files of the old stack: ``torch.save(model)`` by torch.ao, loaded as modules of zeropoint.
 
 A pickle has the names of classes, which `zeropoint.compat` answers with ours, and their attributes, which differ: what
 an old module kept as a buffer or as a C++ object is turned into what ours keep. Each function here does so for one
@@ -58,7 +58,7 @@ _CONVOLUTION = (
 
 
 def adopt(module: Any, state: Any) -> None:
-    """Give a module of ours the state that a pickle has for it: one of ours, or of torch.ao's module."""
+    """Give a module of zeropoint the state that a pickle has for it: one of zeropoint's, or of torch.ao's module."""
     if isinstance(state, tuple):
         old = SimpleNamespace(**dict(zip(_CONVOLUTION, state, strict=True)))
         made = type(module)._of(old, as_qtensor(old.weight), old.bias, float(old.scale), int(old.zero_point))
@@ -130,7 +130,7 @@ def _linear_weight(m: Any) -> None:
 
 @_adopts(dynamic.Linear)
 def _dynamic_linear(m: Any) -> None:
-    # Layers of torch.ao quantize their input to 7 bits since version 4; ours say what they do.
+    # Layers of torch.ao quantize their input to 7 bits since version 4; zeropoint's say what they do.
     vars(m).setdefault("reduce_range", vars(m).get("version") is not None and m.version >= 4)
 
 

@@ -156,7 +156,7 @@ _OWN = {
 
 
 def _kernel(name: str, table: dict[str, str], arguments: str = "") -> Any:
-    """A function that looks ours up when it is called: defining operators does not load them all."""
+    """A function that looks zeropoint's up when it is called: defining operators does not load them all."""
     path = dict(lookup.entries(table))[name].path
     kinds = arguments.split(", ")
     dtype = next((position for position, kind in enumerate(kinds) if kind.startswith("int dtype")), None)
@@ -184,7 +184,7 @@ for _arguments, _listed in _OPERATORS.items():
         LIBRARY.define(f"{_qualified}({_arguments}) -> Tensor")
         _name = _qualified.split(".")[0]
         LIBRARY.impl(_qualified, _kernel(_name, names.OPERATORS), "CompositeImplicitAutograd")
-# `q.dequantize()` in scripted code is an operator of PyTorch with that name, answered by ours. A PyTorch
+# `q.dequantize()` in scripted code is an operator of PyTorch with that name, answered by zeropoint's. A PyTorch
 # that has none gets it here.
 _METHODS = {
     "dequantize.self": "Tensor",

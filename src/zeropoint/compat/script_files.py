@@ -36,7 +36,7 @@ from zeropoint.regular_file import Allowance
 from zeropoint.tensor.script_files import without_qtensors
 
 _OURS = f"__torch__.{scripted.__name__}"
-# PyTorch's classes of packed weights -> ours.
+# PyTorch's classes of packed weights -> zeropoint's.
 _CLASSES = {
     "quantized.LinearPackedParamsBase": "LinearPackedParams",
     "quantized.Conv2dPackedParamsBase": "ConvPackedParams",

@@ -20,7 +20,7 @@ ENGINES = ("x86", "fbgemm", "qnnpack", "onednn", "none")
 
 
 class _Engine(ModuleType):
-    """torch.backends.quantized, where PyTorch has none: kernels are ours, and the engine says how they round."""
+    """torch.backends.quantized, where PyTorch has none: kernels are zeropoint's, and the engine says how they round."""
 
     supported_engines = list(ENGINES)
 

@@ -8,7 +8,7 @@ from zeropoint.compiler.def_use import Fresh, StepUses, replace_steps
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
 
 _MOST_OPERATIONS = 8  # as native/kernels/attention/attention.h has it
-# What makes a copy in the order of the axes anyway, so that nobody sees in which order the memory was before.
+# What makes a copy in the order of the axes anyway, so that it does not show in which order the memory was before.
 _IN_ORDER = ("flatten", "reshape", "contiguous")
 _SCALE = ("scale", "zero_point")
 _MASKED = ("add_mask", "keep", "replace")

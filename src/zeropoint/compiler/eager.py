@@ -36,7 +36,7 @@ def graph_of_eager(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.Grap
 
 
 def on_plain_tensors(graph: fx.GraphModule) -> fx.GraphModule:
-    """A captured graph with operators that the compiler knows; those on floats are ours where we have them."""
+    """A captured graph with operators that the compiler knows; those on floats are zeropoint's where it has them."""
     fold_constants(graph)
     rewrite(write_nothing(graph), lambda node: f"aten.{operator_key(node)}" not in STEPS)
     return lower(graph, {})

@@ -13,7 +13,7 @@ _MOST_INSTRUCTIONS, _MOST_INPUTS = 64, 16
 
 
 def join_expressions(builder: ProgramBuilder) -> None:
-    """An expression that one other reads, and nobody else, becomes a part of it, if both are as large.
+    """An expression that one other reads, and nothing else, becomes a part of it, if both are as large.
 
     A smaller one stays alone: it would be computed again wherever it is repeated.
     """

@@ -40,7 +40,7 @@ class Fusion(NamedTuple):
 
 
 def simplify(builder: ProgramBuilder, fusions: Sequence[Fusion] | None = None) -> None:
-    """Drop steps that nobody reads, and fuse those that follow each other. Tests leave out some of the fusions."""
+    """Drop steps with unread results, and fuse those that follow each other. Tests leave out some of the fusions."""
     _drop_dead(builder)
     for fusion in FUSIONS if fusions is None else fusions:
         fusion.apply(builder)
@@ -66,7 +66,7 @@ def _readers(builder: ProgramBuilder) -> dict[str, int]:
 
 
 def _fold_tables(builder: ProgramBuilder) -> None:
-    """A table behind a layer or behind another table, which nobody else reads, becomes part of it."""
+    """A table behind a layer or behind another table, which nothing else reads, becomes part of it."""
     makers: dict[str, Step] = {}
     readers = _readers(builder)
     kept: list[Step] = []
@@ -115,7 +115,7 @@ def _stored(builder: ProgramBuilder, table: np.ndarray) -> str:
 
 
 def _fold_pairs(builder: ProgramBuilder) -> None:
-    """A sum or product of a layer's result that nobody else reads becomes part of the layer: of two, of the later one.
+    """A sum or product of a layer's result that nothing else reads becomes part of the layer: of two, of the later one.
 
     The layer then runs where the sum was: what it is added to has been computed by then. If that is of another shape,
     or lies otherwise in memory, which is known when the program is planned, one is computed after the other.

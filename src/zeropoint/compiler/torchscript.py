@@ -17,7 +17,7 @@ _WAYS_OUT = (
 
 
 def graph_of(model: Any, example_inputs: tuple[Any, ...]) -> fx.GraphModule:
-    """The operators that a ScriptModule calls for such inputs, sizes free; those on floats are ours where we have them.
+    """The operators that a ScriptModule calls for such inputs, sizes free; on floats zeropoint's where it has them.
 
     Raises:
         Unsupported: if what it calls depends on data or on sizes, or if it changes while it runs.

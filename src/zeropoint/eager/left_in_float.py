@@ -13,7 +13,7 @@ _NO_LAYERS = (Quantize, DeQuantize)
 
 
 def warn_if_float(call: str, model: nn.Module, quantized: Iterable[type] = (), stacklevel: int = 3) -> None:
-    """Warn unless a module of the model is quantized: one of ours, or of the classes `quantized`.
+    """Warn unless a module of the model is quantized: one of zeropoint's, or of the classes `quantized`.
 
     Example:
         >>> with warnings.catch_warnings(record=True) as caught:

@@ -19,7 +19,7 @@ class Calibration:
     def __init__(self, graph: fx.GraphModule) -> None:
         inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
         self._names = [str(node.target) for node in inputs]
-        # Masks may have -Inf in them: they are added in float, and nobody looks for their range.
+        # Masks may have -Inf in them: they are added in float, and their range is not looked for.
         self._observed = {str(node.target) for node in inputs if any(is_observer(user) for user in node.users)}
         self._ranges: dict[str, tuple[float, float]] = {}
 

@@ -1,6 +1,6 @@
 """Graphs on integers without torch's dispatcher: kernels of our operators, called one after the other.
 
-A call through the dispatcher costs as much as the arithmetic of a small layer. Where nobody watches what is called and
+A call through the dispatcher costs as much as the arithmetic of a small layer. Where nothing watches what is called and
 nothing is differentiated, the same graph runs with our kernels in the place of the operators that they were registered
 for. The results are the same: the dispatcher would call the same functions.
 """

@@ -284,7 +284,7 @@ def _end_training(view: View) -> None:
 
 
 def _part_lists(module: Any, views: list[View]) -> None:
-    """Empty the lists of parameters that nobody reads, and copy the others: freezing refuses tensors in two places."""
+    """Empty the lists of parameters that nothing reads, and copy the others: freezing refuses tensors in two places."""
     read_still = {
         path_of(view.script, node.output())
         for view in views

@@ -225,7 +225,7 @@ def is_transformed() -> bool:
 
 
 def has_effect(function: Any) -> None:
-    """Keep calls of `function` in graphs though nobody reads their results."""
+    """Keep calls of `function` in graphs though nothing reads their results."""
     fx.node.has_side_effect(function)
 
 
@@ -350,7 +350,7 @@ class NotComposed(Exception):
 def trace_composed(function: Callable[..., Any], inputs: list[Any], fixes: bool = False) -> fx.GraphModule | None:
     """As `trace` with `whole`; None if the function fails, or fixes a size that is free and may not do so.
 
-    It is tried first on sizes that nobody else knows: one that is fixed there stays fixed for all tensors that have it.
+    It is tried first on sizes that no other tensor has: one that is fixed there stays fixed for all that have it.
     Free sizes that are 1 in the example may be fixed: they stand for as many as another tensor has.
 
     Raises:
@@ -393,7 +393,7 @@ def trace_decomposed(function: Callable[..., Any], inputs: list[Any], table: dic
     """As `trace`, with operators in the table taken apart.
 
     None if that depends on sizes that are free, or if PyTorch cannot do it without data. It is tried first on sizes
-    that nobody else knows: what is asked about a size is kept for all tensors that have it.
+    that no other tensor has: what is asked about a size is kept for all tensors that have it.
     """
     traced = make_fx(function, decomposition_table=table)
     try:

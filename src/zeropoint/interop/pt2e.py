@@ -55,7 +55,7 @@ def from_pt2e(exported: Any, example_inputs: Any = None) -> Quantized:
 
 
 def _rename(graph: fx.GraphModule) -> None:
-    """Operators of torchao as ours, which take the same arguments."""
+    """Operators of torchao as zeropoint's, which take the same arguments."""
     unknown: list[str] = []
     for node in list(graph.graph.nodes):
         target: Any = node.target

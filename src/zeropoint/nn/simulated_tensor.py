@@ -188,7 +188,7 @@ def _is_narrow(fake_quant: Any) -> bool:
 
 def _stands_for_bytes(post_process: Any) -> bool:
     inner = getattr(post_process, "activation_post_process", post_process)
-    if getattr(inner, "prepared_elsewhere", False):  # and nobody would take the memory off again
+    if getattr(inner, "prepared_elsewhere", False):  # and nothing would take the memory off again
         return False
     try:
         return quantized_dtype(post_process.dtype).name in ("quint8", "qint8")

@@ -68,7 +68,7 @@ DTYPES = MappingProxyType({d.name: d for d in (qint8, quint8, qint32, quint4x2, 
 
 
 def quantized_dtype(dtype: Any) -> QuantizedDtype:
-    """The quantized dtype that `dtype` means: one of ours, its name, or torch's dtype of the same name.
+    """The quantized dtype that `dtype` means: one of zeropoint's, its name, or torch's dtype of the same name.
 
     Raises:
         TypeError: if it is none of these.

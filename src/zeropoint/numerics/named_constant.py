@@ -51,7 +51,7 @@ class Named:
         return f"{'torch' if CONTEXT.torch_classes else 'zeropoint'}.{self.name}"
 
     def __eq__(self, other: object) -> bool:
-        """Whether `other` is the same constant, ours or torch's."""
+        """Whether `other` is the same constant, zeropoint's or torch's."""
         if type(other) is type(self):
             return self.name == other.name
         if type(other).__name__ != self._of_torch:

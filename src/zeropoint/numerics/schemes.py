@@ -53,7 +53,7 @@ SCHEMES = MappingProxyType(
 
 
 def qscheme(scheme: Any) -> QScheme:
-    """The scheme that `scheme` means: one of ours, its name, or torch's qscheme of the same name.
+    """The scheme that `scheme` means: one of zeropoint's, its name, or torch's qscheme of the same name.
 
     Raises:
         TypeError: if it is none of these.

@@ -191,7 +191,7 @@ def _restore_cumulative_extreme(r: GraphBuilder, step: ProgramStep) -> list[fx.N
     return [r.call(operator.getitem, made, i) for i in (0, 1)]
 
 
-# Memory that nobody has written is zeros here.
+# Memory that was not written is zeros here.
 _CREATED = tuple(f"aten.{name}.default" for name in ("zeros", "ones", "full", "new_zeros", "new_ones", "new_full"))
 _CREATED += ("aten.scalar_tensor.default", "aten.new_empty.default", "aten.empty.memory_format")
 RECORDS = (

@@ -40,7 +40,7 @@ def by_operator(
     gives_floats: bool = True,
     when: Callable[[dict[str, Any]], bool] = lambda a: True,
 ) -> FloatForm:
-    """A float form that is one operator of ours.
+    """A float form that is one operator of zeropoint.
 
     Args:
         taken: the arguments of ATen's operator that ours takes.

@@ -97,7 +97,7 @@ class ReadNode(Protocol):
 
     op_type: str
     version: int  # of the operators of its domain
-    outputs: int  # how many it has, with those that nobody reads
+    outputs: int  # how many it has, with those that are not read
 
     def attribute(self, name: str, default: Any = ...) -> Any:
         """An attribute: a number, a string, a list or a tensor."""
@@ -215,7 +215,7 @@ def writes(write: Write, *calls: str | Sequence[str]) -> tuple[tuple[str, Write]
     """Calls, and the function that writes them.
 
     Args:
-        calls: ``"aten.flip.default"``; one of ours by its name alone, ``"linear_relu"``.
+        calls: ``"aten.flip.default"``; one of zeropoint's by its name alone, ``"linear_relu"``.
 
     Example:
         >>> [call for call, _ in writes(print, "aten.flip.default", "linear")]

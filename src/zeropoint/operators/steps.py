@@ -123,7 +123,7 @@ def steps(emit: Emit, *targets: str | Sequence[str]) -> Steps:
     """Calls of these operators, and the function that emits their steps.
 
     Args:
-        targets: ``"aten.flip.default"``; one of ours by its name alone, ``"linear_relu"``.
+        targets: ``"aten.flip.default"``; one of zeropoint's by its name alone, ``"linear_relu"``.
 
     Example:
         >>> [name for name, _ in steps(print, "aten.flip.default", "linear")]
@@ -148,7 +148,7 @@ def called(target: Any, *names: str) -> Restore:
 
 
 def full_names(*calls: str | Sequence[str]) -> list[str]:
-    """Calls with their namespace and overload; ours may be given by the name alone."""
+    """Calls with their namespace and overload; zeropoint's may be given by the name alone."""
     names = (name for call in calls for name in ([call] if isinstance(call, str) else call))
     return [name if "." in name else f"zeropoint.{name}.default" for name in names]
 

@@ -50,7 +50,7 @@ def chosen(zero_points: Tensor, groups: int = 0, output_padding: Sequence[int] =
 
 
 def of_values() -> str:
-    """The rounding of sums, means and functions that run now: ours, or that of QNNPACK.
+    """The rounding of sums, means and functions that run now: zeropoint's, or that of QNNPACK.
 
     Example:
         >>> of_values()

@@ -71,7 +71,7 @@ def _wrap(
     stride: tuple[int, ...] | None = None,
     offset: int = 0,
 ) -> QTensor:
-    """A QTensor over these integers, whole: nobody sees one that lacks a part."""
+    """A QTensor over these integers, whole: none is seen that lacks a part."""
     # For types of a byte or more the integers have the geometry; packed bytes are flat, so it is given.
     if size is None:
         size, stride, offset = data.shape, data.stride(), data.storage_offset()

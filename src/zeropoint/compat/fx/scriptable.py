@@ -186,7 +186,7 @@ def _is_ours(node: fx.Node) -> bool:
 
 
 def _is_named(dtype: Any) -> bool:
-    """Whether it is a name, or a dtype of ours, which stands for torch's where torch has none."""
+    """Whether it is a name, or a dtype of zeropoint, which stands for torch's where torch has none."""
     return isinstance(dtype, str) or type(dtype) is QuantizedDtype
 
 

@@ -33,7 +33,7 @@ from zeropoint.graph.passes.input_checks import check_sizes
 from zeropoint.graph.provenance import Origin, origin
 from zeropoint.graph.torch_internals import TRACING
 
-_GUARDS = "_guards_fn"  # checks of sizes in what torch.export makes; ours are in passes/input_checks.py
+_GUARDS = "_guards_fn"  # checks of sizes in what torch.export makes; zeropoint's are in passes/input_checks.py
 
 
 _NO_CACHE = "set model.config.use_cache = False; or, to generate, use a cache of fixed size (docs/guides/generation.md)"

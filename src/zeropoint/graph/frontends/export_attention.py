@@ -16,7 +16,7 @@ _ASKED = {nn.TransformerEncoder: ("is_causal",), nn.TransformerDecoder: ("tgt_is
 
 
 def masks_as_they_are(model: nn.Module) -> None:
-    """Let the encoders and decoders of a model, which is ours to change, take masks without looking into them."""
+    """Let the encoders and decoders of a model, which may be changed, take masks without looking into them."""
     for module in model.modules():
         for kind, names in _ASKED.items():
             if isinstance(module, kind):

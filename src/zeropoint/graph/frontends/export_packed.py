@@ -45,7 +45,7 @@ def _pack(input: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Te
 def _pad(
     data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: float, total_length: int
 ) -> tuple[Tensor, Tensor]:
-    """`total_length` is the first size of `batch_sizes` where nobody asked for one."""
+    """`total_length` is the first size of `batch_sizes` where none was asked for."""
     steps, batch = batch_sizes.shape[1], data.shape[1]
     is_given = not (isinstance(total_length, int) and total_length == batch_sizes.shape[0])
     mask = ours.padding_mask(batch_sizes.squeeze(0), batch, not is_given)
@@ -68,7 +68,7 @@ PACKING: dict[Any, Any] = {
 
 
 def take_packed(model: nn.Module) -> None:
-    """Let the recurrent layers of a model, which is ours to change, take packed sequences as `PACKING` makes them."""
+    """Let the recurrent layers of a model, which may be changed, take packed sequences as `PACKING` makes them."""
     for module in model.modules():
         if isinstance(module, nn.RNNBase) and module.mode in _PADDED:
             module.forward = functools.partial(_forward, module, module.forward)

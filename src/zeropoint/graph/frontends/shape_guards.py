@@ -122,7 +122,7 @@ def _is_of_a_model(filename: str) -> bool:
 
 
 def _is_a_check(where: Any) -> bool:
-    """Whether an operator requires something of its inputs, PyTorch's or ours."""
+    """Whether an operator requires something of its inputs, PyTorch's or zeropoint's."""
     return "torch._check" in (where.line or "") or Path(where.filename).is_relative_to(_OURS)
 
 

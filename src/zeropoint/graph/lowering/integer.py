@@ -117,7 +117,7 @@ class Lowering:
             self.mean(node)
         whole = Graph(_Root(self.old, self.tensors), self.graph)
         whole.graph.eliminate_dead_code()
-        made = Graph(whole, whole.graph)  # without the float weights, which nobody reads now
+        made = Graph(whole, whole.graph)  # without the float weights, which nothing reads now
         made.graph.lint()
         return made
 

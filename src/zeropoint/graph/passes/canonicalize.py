@@ -243,7 +243,7 @@ def _is_view(node: fx.Node) -> bool:
     name = aten_name(node)
     if name is None:
         return False
-    if name.startswith("unsafe_"):  # whose schema promises that nobody writes
+    if name.startswith("unsafe_"):  # whose schema promises that nothing writes
         return True
     alias = node.target._schema.arguments[0].alias_info if node.target._schema.arguments else None
     if alias is None or alias.is_write:

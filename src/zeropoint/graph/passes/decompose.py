@@ -275,7 +275,7 @@ def _has_values(node: fx.Node) -> bool:
 
 
 def _gives_the_first(node: fx.Node) -> bool:
-    """Whether nobody reads another than the first of several results."""
+    """Whether only the first is read of several results."""
     read = all(user.target is operator.getitem and (user.args[1] == 0 or not user.users) for user in node.users)
     return read and _has_values(node)
 
@@ -388,7 +388,7 @@ def _renamed(target: Any, *names: str) -> Any:
 
 
 def _first_of(target: Any, *arguments: Any) -> Any:
-    """A layer of which nobody reads more than the first result; `arguments` are names, or functions of all of them."""
+    """A layer of which only the first result is read; `arguments` are names, or functions of all of them."""
 
     def made(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
         if not _gives_the_first(node):

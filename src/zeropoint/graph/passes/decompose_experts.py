@@ -45,7 +45,7 @@ def _grouped(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | Non
     rows = call(graph, node, aten.arange.default, call(graph, node, aten.sym_size.int, x, 0))
     is_behind = call(graph, node, aten.ge.Tensor, call(graph, node, aten.unsqueeze.default, rows, -1), ends)
     expert = call(graph, node, aten.sum.dim_IntList, is_behind, [-1])
-    expert = call(graph, node, aten.clamp_max.default, expert, count - 1)  # rows behind the last group are nobody's
+    expert = call(graph, node, aten.clamp_max.default, expert, count - 1)  # rows behind the last group belong to none
     side_by_side = call(graph, node, aten.permute.default, matrices, [1, 0, 2])
     side_by_side = call(graph, node, aten.reshape.default, side_by_side, [inputs, count * outputs])
     every = call(graph, node, aten.matmul.default, x, side_by_side)

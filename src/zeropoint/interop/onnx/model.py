@@ -117,7 +117,7 @@ def _call(proto: Any, version: int) -> _Call:
 
 
 def _is_dynamic(proto: Any) -> bool:
-    """Whether it is a layer of ours that rounds its inputs."""
+    """Whether it is a layer of zeropoint that rounds its inputs."""
     from zeropoint.operators.onnx.recurrent import DYNAMIC
 
     return any(entry.key == DYNAMIC for entry in proto.metadata_props)

@@ -1,6 +1,6 @@
 """A node of an ONNX file while it is read: it refuses every attribute, input and output that its reader does not read.
 
-Readers of operators ask the node for what the file says (`ReadNode`); what nobody asked for would be ignored, and the
+Readers of operators ask the node for what the file says (`ReadNode`); what was not asked for would be ignored, and the
 result would be another one. What ONNX says about dtypes holds for every operator: a result whose dtype is that of an
 input has it.
 """

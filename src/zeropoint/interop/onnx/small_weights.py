@@ -67,7 +67,7 @@ def _packed(node: NodeProto, known: Mapping[str, Any], store: Store) -> NodeProt
     weight = known[read[0]].reshape(outputs, -1)[:, : -(-inputs * bits // 8)]
     scale = known[read[1]].reshape(outputs, blocks).astype(np.float32)
     shift = known[read[2]] if read[2] else None
-    if shift is not None and shift.dtype.kind == "f":  # ours are added to what counts from the middle
+    if shift is not None and shift.dtype.kind == "f":  # zeropoint's are added to what counts from the middle
         shift = (2 ** (bits - 1) - shift.reshape(outputs, blocks).astype(np.float32)) * scale
     elif shift is not None:
         shift = shift.reshape(outputs, -1)

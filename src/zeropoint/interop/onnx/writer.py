@@ -33,7 +33,7 @@ _SMALL = 64  # elements up to which equal constants are stored once
 
 
 def _taken_with(given: dict[str, Any], node: fx.Node) -> tuple[float, int] | None:
-    """Scale and zero point that a call of ours takes with a tensor: the next two arguments, or those of a list."""
+    """Scale and zero point that a call of zeropoint takes with a tensor: the next two arguments, or those of a list."""
     names = list(given)
     if "axes" in names and "scale" in names and given[names[0]] is node:  # a mean, which keeps the scale
         return float(given["scale"]), int(given["zero_point"])

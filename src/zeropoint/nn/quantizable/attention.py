@@ -132,7 +132,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return output, weights if batched else weights.squeeze(0)
 
     def _weights_wanted(self, need_weights: bool) -> bool:
-        return True  # they are observed, also where nobody asks for them
+        return True  # they are observed, also where they are not asked for
 
     def _get_name(self) -> str:
         return "QuantizableMultiheadAttention"

@@ -1,4 +1,4 @@
-"""A quantized LSTM cell over a sequence in one native call, where nobody looks at its parts."""
+"""A quantized LSTM cell over a sequence in one native call, where its parts are not looked at."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def number_tensor(x: float | int) -> Tensor:
 
 
 def as_qtensor(t: Any) -> Any:
-    """`t` if it is ours; else, from a file of torch.ao, the QTensor of the same integers and parameters."""
+    """`t` if it is zeropoint's; else, from a file of torch.ao, the QTensor of the same integers and parameters."""
     if isinstance(t, QTensor) or not isinstance(t, Tensor) or not t.is_quantized:
         return t
     name = str(t.dtype).removeprefix("torch.")

@@ -131,7 +131,7 @@ def _read_rms_norm(r: OnnxReader, n: ReadNode) -> Any:
 
 
 def _read_simplified_norm(r: OnnxReader, n: ReadNode) -> Any:
-    """The same in the domain of ONNX before it was there, where nobody asks for its second output."""
+    """The same in the domain of ONNX before it was there, where its second output is not asked for."""
     return _read_rms_norm(r, n)
 
 

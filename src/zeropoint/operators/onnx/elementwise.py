@@ -14,7 +14,7 @@ from zeropoint.operators.onnx.activations import computes, one
 from zeropoint.operators.onnx.arithmetic import operands, two
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, Read, ReadNode, Write, reads, writes
 
-# Functions that ONNX has under one name, by ours.
+# Functions that ONNX has under one name, by zeropoint's names.
 _FUNCTIONS = {
     "sqrt": "Sqrt", "exp": "Exp", "log": "Log", "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin",
     "acos": "Acos",

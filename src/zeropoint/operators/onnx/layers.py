@@ -158,7 +158,7 @@ def _write_conv_dynamic(w: OnnxWriter, node: fx.Node) -> Any:
 
 
 def _integer_conv(w: OnnxWriter, a: dict[str, Any], rounded: Any, shift: int, options: dict[str, Any]) -> Any:
-    """Weights are unsigned, which is what ONNX Runtime has it for: integers of ours are moved up by 128."""
+    """Weights are unsigned, which is what ONNX Runtime has it for: integers of zeropoint are moved up by 128."""
     weight = w.parameter(a["weight"])
     q, x_scale, x_shift = rounded
     if weight.dtype == torch.int8:

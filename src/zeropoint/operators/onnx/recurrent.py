@@ -382,7 +382,7 @@ def _computed(r: OnnxReader, layer: _Layer) -> Any:
 
 
 def _read_dynamic(r: OnnxReader, n: ReadNode) -> Any:
-    """ONNX Runtime's LSTM of 8-bit weights, whose inputs are rounded when it runs, as ours does."""
+    """ONNX Runtime's LSTM of 8-bit weights, whose inputs are rounded when it runs, as zeropoint's does."""
     layer = _Layer(r, n, "LSTM")
     if not layer.is_pytorchs:
         raise r.unsupported("clip, input_forget, sequence_lens, peepholes and other activations are not supported")

@@ -43,7 +43,7 @@ def input_axis(node: fx.Node, modules: Mapping[str, nn.Module]) -> int:
 
 
 def layer_behind(node: Any, modules: Mapping[str, nn.Module]) -> fx.Node | None:
-    """The layer that gives a value to nobody else, with or without a ReLU, for which ``relu(s x) = s relu(x)``."""
+    """The layer that gives a value to nothing else, with or without a ReLU, for which ``relu(s x) = s relu(x)``."""
     if not isinstance(node, fx.Node) or len(node.users) != 1:
         return None
     is_relu = isinstance(called_module(node, modules), nn.ReLU) or (node.op == "call_function" and node.target in _RELU)

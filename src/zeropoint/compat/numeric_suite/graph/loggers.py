@@ -28,7 +28,7 @@ class OutputLogger(nn.Module):
     stats: list[Tensor]
     stats_rnn: list[Recurrent]
 
-    _is_impure = True  # torch.fx keeps calls whose results nobody uses
+    _is_impure = True  # torch.fx keeps calls whose results nothing uses
 
     def __init__(
         self,

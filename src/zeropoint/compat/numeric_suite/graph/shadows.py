@@ -22,7 +22,7 @@ _NOT_SHADOWED = pair_names() | {"stack"}
 
 
 class _Kinds:
-    """Which values of a graph are quantized: "int8" or "fp32"; None where nobody knows."""
+    """Which values of a graph are quantized: "int8" or "fp32"; None where that is unknown."""
 
     def __init__(self, gm: nn.Module, io: dict[str, set[Any]]) -> None:
         self._gm, self._io = gm, io

@@ -119,7 +119,7 @@ def _parsed(text: str) -> Any:
 
 
 def _is_wild(schema: Any) -> bool:
-    """Whether a call may put tensors where nobody can tell, or give some from there."""
+    """Whether a call may put tensors where it cannot be told, or give some from there."""
     named = [a.alias_info for a in (*schema.arguments, *schema.returns) if a.alias_info is not None]
     return any("*" in str(info.before_set) or "*" in str(info.after_set) for info in named)
 

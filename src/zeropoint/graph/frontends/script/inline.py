@@ -1,4 +1,4 @@
-"""One graph for a method: what it calls is put in its place, and settings that nobody changes are constants."""
+"""One graph for a method: what it calls is put in its place, and settings that do not change are constants."""
 
 from __future__ import annotations
 
