@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
+from zeropoint import generation
 from zeropoint.generation.decoder import Decoder, Weights
+
+IDS = np.array([7, 12, 5, 30, 9, 9, 14, 22, 31, 6])
 
 _TANH_FACTOR = np.sqrt(2 / np.pi)
 
@@ -14,6 +18,12 @@ _TANH_FACTOR = np.sqrt(2 / np.pi)
 def logits_of(decoder: Decoder, weights: Weights, ids: Sequence[int]) -> np.ndarray:
     """The logits behind each token of one sequence."""
     return _Oracle(decoder, weights).run(list(ids))
+
+
+def logits_of_file(path: Path) -> np.ndarray:
+    """The same for `IDS`, by the program of a file."""
+    every = np.arange(len(IDS))
+    return generation.load(path).logits(IDS, every, np.zeros(len(IDS), np.int64), every)
 
 
 class _Oracle:

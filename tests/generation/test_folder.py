@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decoder_oracle import logits_of_file
 from folder_files import CONFIG, folder_of, tensors_of
 from gguf_files import decoder_file
 
@@ -15,18 +16,6 @@ from zeropoint import generation
 from zeropoint.generation.folder_decoder import folder_decoder
 from zeropoint.generation.gguf import Gguf
 from zeropoint.generation.gguf_tokenizer import gguf_tokenizer
-
-IDS = np.array([7, 12, 5, 30, 9, 9, 14, 22, 31, 6])
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return decoder_file(tmp_path / "a.gguf", "qwen3", "F32")
-
-
-def logits(path: Path) -> np.ndarray:
-    every = np.arange(len(IDS))
-    return generation.load(path).logits(IDS, every, np.zeros(len(IDS), np.int64), every)
 
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3"])
@@ -36,7 +25,7 @@ def test_folder_gives_the_bytes_of_the_gguf_file(tmp_path: Path, family: str) ->
     folder = folder_of(tmp_path / "folder", tensors_of(source), {"model_type": family})
     facts = generation.compile_decoder(folder, tmp_path / "b.zpt", bits=8)
     assert facts["family"] == family
-    assert np.array_equal(logits(tmp_path / "a.zpt"), logits(tmp_path / "b.zpt"))
+    assert np.array_equal(logits_of_file(tmp_path / "a.zpt"), logits_of_file(tmp_path / "b.zpt"))
 
 
 def test_four_bits_are_smaller_and_near(tmp_path: Path, source: Path) -> None:
@@ -44,7 +33,7 @@ def test_four_bits_are_smaller_and_near(tmp_path: Path, source: Path) -> None:
     eight = generation.compile_decoder(folder, tmp_path / "8.zpt", bits=8)
     four = generation.compile_decoder(folder, tmp_path / "4.zpt", bits=4)
     assert four["bytes"] < eight["bytes"]
-    want, got = logits(tmp_path / "8.zpt"), logits(tmp_path / "4.zpt")
+    want, got = logits_of_file(tmp_path / "8.zpt"), logits_of_file(tmp_path / "4.zpt")
     assert 10 * np.log10(np.square(want).sum() / np.square(want - got).sum()) > 8
 
 

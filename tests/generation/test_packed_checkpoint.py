@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from decoder_oracle import logits_of
+from decoder_oracle import IDS, logits_of, logits_of_file
 from folder_files import compressed_tensors, folder_of, integer_folder, tensors_of
-from gguf_files import decoder_file
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -19,18 +18,7 @@ from zeropoint.generation.folder_decoder import FolderWeights, folder_decoder
 from zeropoint.generation.packed_checkpoint import packed_checkpoint
 from zeropoint.generation.tensor_files import FolderTensors, read_json
 
-IDS = np.array([7, 12, 5, 30, 9, 9, 14, 22, 31, 6])
 LAYER = "model.layers.0.mlp.up_proj"
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return decoder_file(tmp_path / "a.gguf", "qwen3", "F32")
-
-
-def logits(path: Path) -> np.ndarray:
-    every = np.arange(len(IDS))
-    return generation.load(path).logits(IDS, every, np.zeros(len(IDS), np.int64), every)
 
 
 def packed(values: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
@@ -76,7 +64,7 @@ def test_packed_checkpoints_keep_their_integers(tmp_path: Path, source: Path, me
     config = json.loads((plain / "config.json").read_text())
     decoder = folder_decoder(config, None)
     want = logits_of(decoder, FolderWeights(FolderTensors(plain), decoder, 8, 32), IDS.tolist())
-    got = logits(tmp_path / "a.zpt")
+    got = logits_of_file(tmp_path / "a.zpt")
     assert 10 * np.log10(np.square(want).sum() / np.square(want - got).sum()) > 25
 
 
@@ -129,7 +117,7 @@ def test_integers_of_other_packages_are_kept(
         assert np.abs(made.floats() - want).max() <= (0 if exact else 2.0**-10) * np.abs(want).max()
     plain = folder_of(tmp_path / "plain", floats, {"model_type": "qwen3"})
     want = logits_of(decoder, FolderWeights(FolderTensors(plain), decoder, 8, 32), IDS.tolist())
-    got = logits(tmp_path / "a.zpt")
+    got = logits_of_file(tmp_path / "a.zpt")
     assert 10 * np.log10(np.square(want).sum() / np.square(want - got).sum()) > 25
 
 

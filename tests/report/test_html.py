@@ -15,6 +15,7 @@ import pytest
 import torch
 from browser import console, opened, photographed
 from damaged_models import BAD, batches, net, per_tensor, with_outliers
+from hostile_texts import with_texts
 from torch import nn
 
 import zeropoint
@@ -98,14 +99,7 @@ def test_names_of_layers_are_escaped() -> None:
 
 def hostile(value: Any) -> Any:
     """The same, with code in every text."""
-    if isinstance(value, str):
-        return f"{value}\"'>{EVIL}<img src=x onerror=alert(1)>"
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = {field.name: hostile(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return type(value)(**changed)
-    if isinstance(value, dict):
-        return {hostile(key): hostile(part) for key, part in value.items()}
-    return type(value)(map(hostile, value)) if isinstance(value, (list, tuple)) else value
+    return with_texts(value, lambda text: f"{text}\"'>{EVIL}<img src=x onerror=alert(1)>")
 
 
 def test_every_text_of_the_findings_is_escaped(written: tuple[Path, Findings]) -> None:

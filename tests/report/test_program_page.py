@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import opened, photographed, seen
+from hostile_texts import with_texts
 
 from zeropoint.report.program_facts import ProgramFacts, Source, example_inputs, program_facts
 from zeropoint.report.program_page import _boxes, program_page, write_program_page
@@ -48,16 +49,13 @@ def renamed(source: Path, target: Path, old: str, new: str) -> Path:
 
 def hostile(value: Any) -> Any:
     """The same, with code in every text that a file may choose."""
-    if isinstance(value, str):
-        return value + EVIL
-    if isinstance(value, Source):
-        return dataclasses.replace(value, name=hostile(value.name), shape=hostile(value.shape), dtype=EVIL)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = {field.name: hostile(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return type(value)(**changed)
-    if isinstance(value, dict):
-        return {hostile(key): hostile(part) for key, part in value.items()}
-    return type(value)(map(hostile, value)) if isinstance(value, (list, tuple)) else value
+
+    def source(part: Any) -> Any:
+        if not isinstance(part, Source):
+            return None
+        return dataclasses.replace(part, name=hostile(part.name), shape=hostile(part.shape), dtype=EVIL)
+
+    return with_texts(value, lambda text: text + EVIL, source)
 
 
 class Tags(HTMLParser):

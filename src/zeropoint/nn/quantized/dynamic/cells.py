@@ -209,7 +209,19 @@ class LSTMCell(RNNCellBase):
         return h.squeeze(0), c.squeeze(0)
 
 
-class GRUCell(RNNCellBase):
+class _OneState(RNNCellBase):
+    """Cells whose state is one tensor, which is their result."""
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        if hx is None:
+            hx = torch.zeros(input.size(0), self.hidden_size, dtype=torch.float32, device=input.device)
+        if torch.jit.is_scripting():
+            return self._graph(input, hx)
+        else:
+            return self._graph(input, hx) if is_recorded() else self._eager(input, [hx])[0]
+
+
+class GRUCell(_OneState):
     """`torch.nn.GRUCell` with int8 or float16 weights; see `LSTMCell`.
 
     Example:
@@ -223,14 +235,6 @@ class GRUCell(RNNCellBase):
     def _op(self) -> tuple[str, ops.Kind]:
         return "quantized_gru_cell_dynamic", ops.GRU
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        if hx is None:
-            hx = torch.zeros(input.size(0), self.hidden_size, dtype=torch.float32, device=input.device)
-        if torch.jit.is_scripting():
-            return self._graph(input, hx)
-        else:
-            return self._graph(input, hx) if is_recorded() else self._eager(input, [hx])[0]
-
     def _graph(self, input: Tensor, hidden: Tensor) -> Tensor:
         weights, scales, zero_points, biases, seven = self._weights()
         _, h = torch.ops.zeropoint.quantized_gru(
@@ -240,7 +244,7 @@ class GRUCell(RNNCellBase):
         return h.squeeze(0)
 
 
-class RNNCell(RNNCellBase):
+class RNNCell(_OneState):
     """`torch.nn.RNNCell` with int8 or float16 weights; see `LSTMCell`.
 
     Args:
@@ -265,14 +269,6 @@ class RNNCell(RNNCellBase):
     def _op(self) -> tuple[str, ops.Kind]:
         kind = ops.RNN_RELU if self.nonlinearity == "relu" else ops.RNN_TANH
         return f"quantized_{kind.name}_cell_dynamic", kind
-
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        if hx is None:
-            hx = torch.zeros(input.size(0), self.hidden_size, dtype=torch.float32, device=input.device)
-        if torch.jit.is_scripting():
-            return self._graph(input, hx)
-        else:
-            return self._graph(input, hx) if is_recorded() else self._eager(input, [hx])[0]
 
     def _graph(self, input: Tensor, hidden: Tensor) -> Tensor:
         weights, scales, zero_points, biases, seven = self._weights()
