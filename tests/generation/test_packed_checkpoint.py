@@ -141,9 +141,11 @@ STATIC = {"num_bits": 8, "type": "int", "dynamic": False}
         (without(W4, input_activations=STATIC), "activations are not dynamic with 8 bits"),
         (without(W4, output_activations=STATIC), "with output_activations is not supported"),
         (without(W4, weights=5), "is damaged: it has no weights"),
+        (compressed_tensors(4, 32, num_bits=4.0), "num_bits 4.0 is not supported"),
         (W4 | {"transform_config": {"R1": {}}}, "with transform_config is not supported"),
         (W4 | {"config_groups": W4["config_groups"] | {"group_1": {}}}, "other than one group of layers"),
         ({"quant_method": "gptq", "bits": 3, "group_size": 32}, "'gptq' with 3 bits"),
+        ({"quant_method": "gptq", "bits": 4.0, "group_size": 32}, "'gptq' with 4.0 bits"),
         ({"quant_method": "fp8"}, "'fp8' with None bits"),
         ([], "None with None bits"),
     ],
@@ -151,6 +153,19 @@ STATIC = {"num_bits": 8, "type": "int", "dynamic": False}
 def test_other_quantization_is_refused(config: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         packed_checkpoint(config)
+
+
+def test_config_without_activations_rounds_none() -> None:
+    (layers,) = W4["config_groups"].values()
+    some = {name: value for name, value in layers.items() if name != "input_activations"}
+    assert packed_checkpoint(W4 | {"config_groups": {"group_0": some}}) == packed_checkpoint(W4)
+
+
+def test_zero_points_that_the_config_promises_are_needed(tmp_path: Path, source: Path) -> None:
+    asymmetric = compressed_tensors(4, 32, symmetric=False)
+    folder, _ = integer_folder(tmp_path / "folder", source, asymmetric, 4, 32, False, "float16")
+    with pytest.raises(ValueError, match=r"symmetric is false, and there is no tensor '.*\.weight_zero_point'"):
+        generation.compile_decoder(folder, tmp_path / "a.zpt")
 
 
 def changed_folder(path: Path, source: Path, config: dict[str, Any], part: str, value: np.ndarray) -> Path:

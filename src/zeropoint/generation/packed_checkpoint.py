@@ -57,7 +57,7 @@ def packed_checkpoint(config: Any) -> PackedCheckpoint | None:
     if method == "torchao":
         return _Torchao()
     bits, group = found.get("bits"), found.get("group_size")
-    if method not in ("gptq", "awq") or bits != 4:
+    if method not in ("gptq", "awq") or type(bits) is not int or bits != 4:
         raise ValueError(
             f"the weights of the model are quantized in a way that is not supported: {method!r} with {bits!r} bits;"
             f" {_SUPPORTED}"
@@ -113,6 +113,7 @@ class _CompressedTensors:
 
     bits: int
     is_packed: bool
+    is_symmetric: bool
     outputs_axis: ClassVar[int] = 0
 
     @property
@@ -136,15 +137,11 @@ class _CompressedTensors:
         for part in (group, group.get("weights") if isinstance(group, Mapping) else None):
             if not isinstance(part, Mapping):
                 raise ValueError("config_groups of compressed-tensors is damaged: it has no weights")
-        form, weights, inputs = (
-            group.get("format") or config.get("format"),
-            group["weights"],
-            group["input_activations"],
-        )
-        bits = weights.get("num_bits")
+        form, weights = group.get("format") or config.get("format"), group["weights"]
+        bits, inputs = weights.get("num_bits"), group.get("input_activations")
         wrong = {
             "format": form not in ("pack-quantized", "int-quantized"),
-            "num_bits": bits not in ((4, 8) if form == "pack-quantized" else (8,)),
+            "num_bits": type(bits) is not int or bits not in ((4, 8) if form == "pack-quantized" else (8,)),
             "type": weights.get("type") != "int",
             "strategy": weights.get("strategy") not in ("group", "channel"),
             "dynamic": bool(weights.get("dynamic")),
@@ -158,7 +155,7 @@ class _CompressedTensors:
         for name in ("output_activations", "transform_config", "sparsity_config"):
             if group.get(name) or config.get(name):
                 raise ValueError(f"compressed-tensors with {name} is not supported")
-        return cls(bits, form == "pack-quantized")
+        return cls(bits, form == "pack-quantized", weights.get("symmetric", True) is True)
 
     def matrix(self, tensors: Tensors, layer: str) -> tuple[Matrix, str]:
         """The matrix of a layer, and what is rounded of it, or an empty text."""
@@ -178,6 +175,8 @@ class _CompressedTensors:
                 if is_packed
                 else stored.astype(np.float32) + middle
             )
+        elif not self.is_symmetric:
+            raise ValueError(f"{layer}: symmetric is false, and there is no tensor '{layer}.weight_zero_point'")
 
         def integers() -> np.ndarray:
             stored = tensors.raw(name)
