@@ -31,6 +31,7 @@ CONFIG = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
+    "head_dim": 16,
     "vocab_size": 40,
     "max_position_embeddings": 64,
     "rms_norm_eps": 1e-5,

@@ -99,6 +99,9 @@ def test_template_is_made_of_known_texts_alone(tmp_path: Path) -> None:
     assert template.count("<|im_start|>") == 4
 
 
+WINDOWS = {"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1}
+
+
 def test_what_gguf_files_cannot_have_is_refused(tmp_path: Path) -> None:
     source = decoder_file(tmp_path / "a.gguf", "qwen3", "F32")
     folder = folder_of(tmp_path / "folder", tensors_of(source), {"model_type": "qwen3"})
@@ -107,7 +110,7 @@ def test_what_gguf_files_cannot_have_is_refused(tmp_path: Path) -> None:
         generation.export_gguf(tmp_path / "a.zpt", tmp_path / "b.gguf")
     (folder / "tokenizer.json").write_text(gguf_tokenizer(Gguf(source)))
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"sliding_window": 8}))
+    (folder / "config.json").write_text(json.dumps(config | WINDOWS))
     generation.compile_decoder(folder, tmp_path / "a.zpt")
     with pytest.raises(ValueError, match="family 'qwen3' cannot have the model's windows"):
         generation.export_gguf(tmp_path / "a.zpt", tmp_path / "b.gguf")

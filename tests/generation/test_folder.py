@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -77,6 +79,27 @@ def test_weight_that_is_not_finite_is_refused(tmp_path: Path, source: Path) -> N
         generation.compile_decoder(folder, tmp_path / "a.zpt")
 
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+LLAMA3_CONFIG = {
+    "hidden_act": "silu",
+    "rope_scaling": LLAMA3,
+    "rope_theta": 1e4,
+    "sliding_window": 8,
+    "use_sliding_window": True,
+    "max_window_layers": 1,
+    "attn_logit_softcapping": 50.0,
+    "query_pre_attn_scalar": 16,
+    "partial_rotary_factor": 0.5,
+    "layer_norm_eps": 1e-5,
+}
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
@@ -84,14 +107,62 @@ def test_weight_that_is_not_finite_is_refused(tmp_path: Path, source: Path) -> N
         ({"model_type": "mixtral", "num_local_experts": 8}, "family 'mixtral' is not supported"),
         ({"model_type": "qwen2_moe"}, "family 'qwen2_moe' is not supported"),
         ({"model_type": "llama", "hidden_act": "relu6"}, "function 'relu6' is not supported"),
-        ({"model_type": "llama", "hidden_size": -1}, "hidden_size of config.json must be a number"),
-        ({"model_type": "llama", "rope_scaling": {"rope_type": "yarn"}}, "scaling 'yarn' of angles is not supported"),
-        ({"model_type": "llama", "sliding_window": 8, "layer_types": ["linear"] * 2}, "kinds that are not supported"),
+        ({"hidden_size": -1}, "hidden_size of config.json must be a whole number"),
+        ({"hidden_size": 64.0}, "hidden_size of config.json must be a whole number"),
+        ({"num_hidden_layers": None}, "num_hidden_layers of config.json is missing"),
+        ({"model_type": ["llama"]}, r"family \['llama'\] is not supported"),
+        ({"hidden_act": ["silu"]}, r"function \['silu'\] is not supported"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "scaling of angles 'yarn' is not supported"),
+        ({"rope_scaling": {"rope_type": []}}, r"scaling of angles \[\] is not supported"),
+        ({"rope_scaling": 2}, "rope_scaling of config.json must be an object, got 2"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "factor of rope_scaling .* is missing"),
+        ({"rope_parameters": {"full_attention": {}}}, "'full_attention' of rope_scaling .* is not supported"),
+        ({"rope_scaling": LLAMA3 | {"high_freq_factor": 1.0}}, "high_freq_factor .* must be above low_freq_factor"),
+        ({"rope_theta": float("nan")}, "rope_theta .* must be a number above 0"),
+        ({"partial_rotary_factor": 0.01}, "leaves none of the 16 numbers of a head to rotate"),
+        (
+            {"sliding_window": 8, "layer_types": ["linear"] * 2},
+            "layer_types .* must be 2 of sliding_attention and full",
+        ),
+        ({"sliding_window": 8, "layer_types": 5}, "layer_types .* must be 2 of sliding_attention and full"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx of config.json is True"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention of config.json is True"),
+        ({"attn_logit_softcapping": "x"}, "attn_logit_softcapping of config.json must be a number"),
     ],
 )
 def test_wrong_config_is_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        folder_decoder(CONFIG | config, None)
+        folder_decoder(CONFIG | {"model_type": "llama"} | config, None)
+
+
+WEIRD = (None, True, 0, -1, 4.0, 1e308, float("nan"), 10**30, "", "x", (), [1], {}, {"a": 1}, [[1]])
+
+
+@pytest.mark.parametrize("key", [*CONFIG, *LLAMA3_CONFIG])
+def test_setting_of_any_type_is_read_or_refused_in_words(key: str) -> None:
+    for family, value in itertools.product(("llama", "qwen2", "gemma2", "phi", "gpt2"), WEIRD):
+        with contextlib.suppress(ValueError):
+            made = folder_decoder(CONFIG | LLAMA3_CONFIG | {"model_type": family, key: value}, None)
+            assert np.isfinite(made.frequencies).all()
+
+
+def test_layers_behind_the_first_ones_have_windows() -> None:
+    sliding = {"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1}
+    assert folder_decoder(CONFIG | sliding | {"model_type": "qwen2"}, None).windows == (0, 8)
+    assert folder_decoder(CONFIG | {"sliding_window": 8, "model_type": "qwen2"}, None).windows == ()
+    assert folder_decoder(CONFIG | {"sliding_window": 8, "model_type": "mistral"}, None).windows == (8, 8)
+
+
+def test_model_without_its_last_layer_is_refused(tmp_path: Path, source: Path) -> None:
+    tensors = tensors_of(source)
+    del tensors["lm_head.weight"]
+    untied = folder_of(tmp_path / "one", tensors, {"model_type": "qwen3", "tie_word_embeddings": False})
+    with pytest.raises(
+        ValueError, match=r"tie_word_embeddings of config\.json is False, and there is no lm_head\.weight"
+    ):
+        generation.compile_decoder(untied, tmp_path / "a.zpt")
+    tied = folder_of(tmp_path / "two", tensors, {"model_type": "qwen3", "tie_word_embeddings": True})
+    assert generation.compile_decoder(tied, tmp_path / "a.zpt")["family"] == "qwen3"
 
 
 def test_quantized_folder_and_wrong_source_are_refused(tmp_path: Path, source: Path) -> None:

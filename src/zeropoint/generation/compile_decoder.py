@@ -142,4 +142,4 @@ def _folder(
     kept = tokenizer if tokenizer is not None else folder
     texts = FolderTokenizer(kept, config)
     about = About(decoder.family, decoder.context, sequences, texts.begin, texts.ends, texts.chat, texts.text)
-    return decoder, FolderWeights(tensors, decoder, bits, group, packed), about
+    return decoder, FolderWeights(tensors, decoder, bits, group, packed, config.get("tie_word_embeddings")), about

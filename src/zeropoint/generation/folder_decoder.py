@@ -11,6 +11,7 @@ import numpy as np
 from zeropoint.generation.decoder import Decoder, Matrix
 from zeropoint.generation.group_weights import UNIT, GroupMatrix, quantized
 from zeropoint.generation.packed_checkpoint import PackedCheckpoint
+from zeropoint.generation.settings import Settings, require_finite
 from zeropoint.generation.tensor_files import Tensors
 
 _ROOT, _LAYER = "model.", "model.layers.{i}."
@@ -51,17 +52,30 @@ _GEMMA2 = {
     "mlp_norm": _LAYER + "pre_feedforward_layernorm",
     "mlp_end_norm": _LAYER + "post_feedforward_layernorm",
 }
-_GEMMA = {"root_embedding": True, "raised_norms": True}
-# Families -> what differs from Llama's.
+_GEMMA: dict[str, Any] = {"root_embedding": True, "raised_norms": True, "defaults": {"head_dim": 256}}
+_GEMMA2_DEFAULTS = {
+    "head_dim": 256,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0,
+}
+# Families -> what differs from Llama's; `defaults` are settings that a config.json may lack.
 _FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
     "mistral": {},
-    "qwen2": {},
-    "qwen3": {},
+    "qwen2": {"defaults": {"use_sliding_window": False}},
+    "qwen3": {"defaults": {"use_sliding_window": False, "head_dim": 128}},
     "phi3": {},
     "gemma": _GEMMA,
-    "gemma2": {**_GEMMA, "names": _NAMES | _GEMMA2, "alternates": True},
-    "phi": {"norm": "layer", "gated": False, "parallel": True, "names": _NAMES | _PHI},
+    "gemma2": {**_GEMMA, "names": _NAMES | _GEMMA2, "alternates": True, "defaults": _GEMMA2_DEFAULTS},
+    "phi": {
+        "norm": "layer",
+        "gated": False,
+        "parallel": True,
+        "names": _NAMES | _PHI,
+        "defaults": {"partial_rotary_factor": 0.5},
+    },
     "gpt2": {"norm": "layer", "gated": False, "rotates": False, "names": _GPT2, "turned": True},
 }
 _FUNCTIONS = {"silu": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
@@ -73,6 +87,21 @@ _OTHER_KEYS = {
     "max_position_embeddings": "n_positions",
     "rms_norm_eps": "layer_norm_epsilon",
     "hidden_act": "activation_function",
+}
+# Settings of these families that change what a model computes, and the value that changes nothing.
+_WITHOUT = {
+    "use_bidirectional_attention": False,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+    "qk_layernorm": False,
+}
+_KINDS = ("sliding_attention", "full_attention")  # of layers
+# How angles are scaled -> the settings of it.
+_SCALINGS = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }
 _PACKED = (".qweight", ".weight_packed", "._weight_qdata")  # parts of packed layers
 # Buffers of modules, which are not weights.
@@ -90,99 +119,109 @@ def folder_decoder(config: Mapping[str, Any], context: int | None) -> Decoder:
 
 class _Config:
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config, self.family = config, config.get("model_type")
-        if self.family not in _FAMILIES:
-            raise ValueError(f"the family {self.family!r} is not supported; these are: {', '.join(_FAMILIES)}")
+        named = "{} of config.json"
+        self.family = Settings(config, named).one_of("model_type", _FAMILIES, "family")
         self.differs = _FAMILIES[self.family]
-
-    def get(self, key: str, default: Any = None) -> Any:
-        value = self.config.get(key)
-        if value is None and key in _OTHER_KEYS:
-            value = self.config.get(_OTHER_KEYS[key])
-        return default if value is None else value
-
-    def number(self, key: str, default: Any = None, most: float = 1 << 24) -> Any:
-        """A number above zero."""
-        value = self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= most:
-            raise ValueError(f"{key} of config.json must be a number from 0 to {most}, got {value!r}")
-        return value
+        self.settings = Settings(self.differs.get("defaults", {}) | config, named, others=_OTHER_KEYS)
+        for key, neutral in _WITHOUT.items():
+            if self.settings.flag(key, neutral) is not neutral:
+                raise ValueError(f"{key} of config.json is {not neutral}, which is not supported")
 
     def decoder(self, context: int | None) -> Decoder:
-        width, heads, layers = (self.number(key) for key in ("hidden_size", "num_attention_heads", "num_hidden_layers"))
-        dim = self.number("head_dim", width // heads)
-        trained = self.number("max_position_embeddings")
-        function = self.get("hidden_activation", self.get("hidden_act", "silu"))
-        if function not in _FUNCTIONS:
-            raise ValueError(f"the function {function!r} is not supported; these are: {', '.join(_FUNCTIONS)}")
-        eps = "layer_norm_eps" if self.family == "phi" else "rms_norm_eps"
+        s = self.settings
+        width, heads = s.whole("hidden_size"), s.whole("num_attention_heads")
+        layers = s.whole("num_hidden_layers", most=10_000)
+        dim = s.whole("head_dim", width // heads or None)
+        trained = s.whole("max_position_embeddings")
+        acts = "hidden_activation" if s.get("hidden_activation") is not None else "hidden_act"
+        has_scale = "query_pre_attn_scalar" in s.values
         return Decoder(
-            family=str(self.family),
+            family=self.family,
             layers=layers,
             width=width,
             heads=heads,
-            shared_heads=self.number("num_key_value_heads", heads),
+            shared_heads=s.whole("num_key_value_heads", heads),
             dim=dim,
-            vocabulary=self.number("vocab_size"),
+            vocabulary=s.whole("vocab_size"),
             context=min(context or trained, trained),
             frequencies=self._frequencies(dim),
             norm=self.differs.get("norm", "rms"),
-            eps=float(self.number(eps, 1e-5)),
-            function=_FUNCTIONS[function],
+            eps=s.number("layer_norm_eps" if self.family == "phi" else "rms_norm_eps"),
+            function=_FUNCTIONS[s.one_of(acts, _FUNCTIONS, "function", "silu")],
             gated=self.differs.get("gated", True),
             parallel=self.differs.get("parallel", False),
             embedding_factor=width**0.5 if self.differs.get("root_embedding") else 1.0,
-            scale=self.number("query_pre_attn_scalar") ** -0.5 if "query_pre_attn_scalar" in self.config else None,
+            scale=s.number("query_pre_attn_scalar") ** -0.5 if has_scale else None,
             windows=self._windows(layers),
-            attention_cap=float(self.get("attn_logit_softcapping", 0.0)),
-            logit_cap=float(self.get("final_logit_softcapping", 0.0)),
+            attention_cap=s.bound("attn_logit_softcapping"),
+            logit_cap=s.bound("final_logit_softcapping"),
         )
 
     def _windows(self, layers: int) -> tuple[int, ...]:
-        window = self.get("sliding_window")
-        if window is None or self.get("use_sliding_window") is False:
+        s = self.settings
+        if s.get("sliding_window") is None or not s.flag("use_sliding_window", True):
             return ()
-        kinds = self.get("layer_types")
+        kinds = s.get("layer_types")
         if kinds is None:
-            slides = [not self.differs.get("alternates") or i % 2 == 0 for i in range(layers)]
-        elif len(kinds) == layers and set(kinds) <= {"sliding_attention", "full_attention"}:
-            slides = [kind == "sliding_attention" for kind in kinds]
+            first = s.whole("max_window_layers") if "use_sliding_window" in s.values else 0
+            slides = [i >= first and (not self.differs.get("alternates") or i % 2 == 0) for i in range(layers)]
+        elif isinstance(kinds, list) and len(kinds) == layers and all(kind in _KINDS for kind in kinds):
+            slides = [kind == _KINDS[0] for kind in kinds]
         else:
-            raise ValueError(f"layer_types of config.json has kinds that are not supported: {sorted(set(kinds))}")
-        size = self.number("sliding_window")
+            raise ValueError(f"layer_types of config.json must be {layers} of {' and '.join(_KINDS)}")
+        size = s.whole("sliding_window")
         return tuple(size if slide else 0 for slide in slides)
 
     def _frequencies(self, dim: int) -> np.ndarray:
         if not self.differs.get("rotates", True):
             return np.zeros(0, np.float32)
-        rope = {**(self.get("rope_scaling") or {}), **(self.get("rope_parameters") or {})}
-        base = rope.get("rope_theta", self.get("rope_theta", 10000.0))
-        share = rope.get("partial_rotary_factor", self.get("partial_rotary_factor", 1.0))
-        rotated = int(dim * share) // 2 * 2
-        frequencies = np.power(float(base), -np.arange(0, rotated, 2, dtype=np.float64) / rotated)
-        kind = rope.get("rope_type", rope.get("type", "default"))
+        whole = {key: self.settings.get(key) for key in ("rope_theta", "partial_rotary_factor")}
+        parts = {**whole, **self.settings.parts("rope_scaling"), **self.settings.parts("rope_parameters")}
+        rope = Settings(parts, "{} of rope_scaling or rope_parameters in config.json", others={"rope_type": "type"})
+        kind = rope.one_of("rope_type", _SCALINGS, "scaling of angles", "default")
+        if unknown := sorted(parts.keys() - {*whole, "rope_type", "type", *_SCALINGS[kind]}):
+            raise ValueError(f"{unknown[0]!r} of rope_scaling or rope_parameters in config.json is not supported")
+        rotated = int(dim * rope.number("partial_rotary_factor", 1.0, most=1.0)) // 2 * 2
+        if rotated == 0:
+            raise ValueError(
+                f"partial_rotary_factor of config.json leaves none of the {dim} numbers of a head to rotate"
+            )
+        base = rope.number("rope_theta", 10000.0, most=1e12)
+        frequencies = np.power(base, -np.arange(0, rotated, 2, dtype=np.float64) / rotated)
         if kind == "linear":
-            frequencies /= float(rope["factor"])
+            frequencies /= rope.number("factor")
         elif kind == "llama3":
             frequencies = _llama3(frequencies, rope)
-        elif kind != "default":
-            raise ValueError(f"the scaling {kind!r} of angles is not supported, only default, linear and llama3")
+        require_finite(frequencies, "angles")
         return frequencies.astype(np.float32)
 
 
-def _llama3(frequencies: np.ndarray, rope: Mapping[str, Any]) -> np.ndarray:
+def _llama3(frequencies: np.ndarray, rope: Settings) -> np.ndarray:
     """Slow angles are slower by a factor; those in between are a mixture."""
-    factor, low, high = (float(rope[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
-    turns = float(rope["original_max_position_embeddings"]) * frequencies / (2 * np.pi)
+    factor, low, high = (rope.number(key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    if high <= low:
+        raise ValueError(f"high_freq_factor of config.json must be above low_freq_factor, got {high:g} and {low:g}")
+    turns = rope.number("original_max_position_embeddings") * frequencies / (2 * np.pi)
     share = np.clip((turns - low) / (high - low), 0, 1)
     return share * frequencies + (1 - share) * frequencies / factor
 
 
 class FolderWeights:
-    """The tensors of a model, rounded to groups: the embedding and the last layer to 8 bits, the others to `bits`."""
+    """The tensors of a model, rounded to groups: the embedding and the last layer to 8 bits, the others to `bits`.
+
+    Args:
+        packed: how the weights are packed, if they are.
+        tied: whether config.json says that the last layer is the embedding again; None if it says nothing.
+    """
 
     def __init__(
-        self, tensors: Tensors, decoder: Decoder, bits: int, group: int, packed: PackedCheckpoint | None = None
+        self,
+        tensors: Tensors,
+        decoder: Decoder,
+        bits: int,
+        group: int,
+        packed: PackedCheckpoint | None = None,
+        tied: Any = None,
     ) -> None:
         self.tensors, self.decoder, self.bits, self.group, self.packed = tensors, decoder, bits, group, packed
         self.differs = _FAMILIES[decoder.family]
@@ -191,6 +230,8 @@ class FolderWeights:
         packed_ones = sorted(name for name in self._all if name.endswith(_PACKED))
         if packed is None and packed_ones:
             raise ValueError(f"{packed_ones[0]} has packed weights, and config.json has no quantization_config")
+        if tied is False and "lm_head.weight" not in self._all:
+            raise ValueError("tie_word_embeddings of config.json is False, and there is no lm_head.weight")
         self._used: set[str] = set()
         self.rounded: dict[str, str] = {}  # matrices that were rounded, and their dtype
         prefix = "transformer." if decoder.family == "gpt2" else "model."

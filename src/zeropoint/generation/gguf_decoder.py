@@ -9,6 +9,7 @@ import numpy as np
 from zeropoint.generation.decoder import Decoder, Matrix
 from zeropoint.generation.gguf import Gguf, GgufError
 from zeropoint.generation.gguf_weights import floats_of, form_of, matrix_of
+from zeropoint.generation.settings import Settings, require_finite
 
 # Our names -> those of the files; {i} is the number of a layer.
 NAMES = {
@@ -61,47 +62,37 @@ def gguf_decoder(file: Gguf, context: int | None) -> Decoder:
 class _Entries:
     def __init__(self, file: Gguf, family: str) -> None:
         self.file, self.family, self.differs = file, family, FAMILIES[family]
-
-    def number(self, key: str, default: Any = None, most: float = 1 << 24) -> Any:
-        """An entry of the family that is a number above zero."""
-        value = self.file.metadata.get(f"{self.family}.{key}", default)
-        if value is None:
-            raise GgufError(f"the entry {self.family}.{key!s} is missing")
-        if isinstance(value, (bool, str, np.ndarray, list)) or not 0 < value <= most:
-            raise GgufError(f"the entry {self.family}.{key} must be a number from 0 to {most}")
-        return value
+        of_family = {key.removeprefix(f"{family}."): value for key, value in file.metadata.items()}
+        self.entries = Settings(of_family, f"the entry {family}.{{}}", GgufError)
 
     def decoder(self, context: int | None) -> Decoder:
-        width, heads = self.number("embedding_length"), self.number("attention.head_count")
-        dim = self.number("attention.key_length", width // heads)
-        trained = self.number("context_length")
+        e = self.entries
+        width, heads = e.whole("embedding_length"), e.whole("attention.head_count")
+        dim = e.whole("attention.key_length", width // heads or None)
+        trained = e.whole("context_length")
         vocabulary = self.file.tensor("token_embd.weight").shape[0] if "token_embd.weight" in self.file else 0
-        eps = (
-            "attention.layer_norm_epsilon"
-            if self.differs.get("norm") == "layer"
-            else "attention.layer_norm_rms_epsilon"
-        )
-        layers = self.number("block_count", most=10_000)
+        eps = "layer_norm_epsilon" if self.differs.get("norm") == "layer" else "layer_norm_rms_epsilon"
+        layers = e.whole("block_count", most=10_000)
         return Decoder(
             family=self.family,
             layers=layers,
             width=width,
             heads=heads,
-            shared_heads=self.number("attention.head_count_kv", heads),
+            shared_heads=e.whole("attention.head_count_kv", heads),
             dim=dim,
             vocabulary=vocabulary,
             context=min(context or trained, trained),
             frequencies=self._frequencies(dim),
             norm=self.differs.get("norm", "rms"),
-            eps=float(self.number(eps, 1e-5)),
+            eps=e.number(f"attention.{eps}", 1e-5),
             interleaved=self.differs.get("interleaved", False),
             function=self.differs.get("function", "silu"),
             gated=self.differs.get("gated", True),
             parallel=self.differs.get("parallel", False),
             embedding_factor=width**0.5 if self.differs.get("embedding") == "root" else 1.0,
             windows=self._windows(layers),
-            attention_cap=float(self.file.metadata.get(f"{self.family}.attn_logit_softcapping", 0.0)),
-            logit_cap=float(self.file.metadata.get(f"{self.family}.final_logit_softcapping", 0.0)),
+            attention_cap=e.bound("attn_logit_softcapping"),
+            logit_cap=e.bound("final_logit_softcapping"),
         )
 
     def _windows(self, layers: int) -> tuple[int, ...]:
@@ -110,25 +101,26 @@ class _Entries:
             return ()
         if every == 6:
             raise GgufError("gemma3 has two kinds of angles, which is not supported yet")
-        window = self.number("attention.sliding_window", 4096)
+        window = self.entries.whole("attention.sliding_window", 4096)
         return tuple(0 if (i + 1) % every == 0 else window for i in range(layers))
 
     def _frequencies(self, dim: int) -> np.ndarray:
         if not self.differs.get("rotates", True):
             return np.zeros(0, np.float32)
-        scaling = self.file.metadata.get(f"{self.family}.rope.scaling.type", "none")
-        rotated = self.number("rope.dimension_count", dim, most=dim)
-        base = self.number("rope.freq_base", 10000.0, most=1e12)
-        frequencies = np.power(float(base), -np.arange(0, rotated, 2, dtype=np.float64) / rotated)
+        scaling = self.entries.one_of(
+            "rope.scaling.type", dict.fromkeys(("none", "linear")), "scaling of angles", "none"
+        )
+        rotated = self.entries.whole("rope.dimension_count", dim, most=dim)
+        base = self.entries.number("rope.freq_base", 10000.0, most=1e12)
+        frequencies = np.power(base, -np.arange(0, rotated, 2, dtype=np.float64) / rotated)
         if scaling == "linear":
-            frequencies /= self.number("rope.scaling.factor")
-        elif scaling != "none":
-            raise GgufError(f"the scaling {str(scaling)[:40]!r} of angles is not supported, only none and linear")
+            frequencies /= self.entries.number("rope.scaling.factor")
         if "rope_freqs.weight" in self.file:
             factors = floats_of(self.file.tensor("rope_freqs.weight"))
             if factors.shape != frequencies.shape or not (factors > 0).all():
                 raise GgufError("rope_freqs.weight does not fit the angles")
             frequencies /= factors
+        require_finite(frequencies, "angles", GgufError)
         return frequencies.astype(np.float32)
 
 
