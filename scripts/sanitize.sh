@@ -21,11 +21,11 @@ done
 build=build/sanitize sanitizers=address
 [ "$which" != thread ] || { build=build/sanitize-thread && sanitizers=thread; }
 log=$build/build.log
-targets=(program_fuzz)
+targets=(program_fuzz program_levels)
 [ "$which" != address ] || targets+=(kernel_check)
 mkdir -p "$build"
 echo "sanitize: building $build"
-{ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSKBUILD_PROJECT_VERSION=0 -DZEROPOINT_PYTHON=OFF \
+{ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DZEROPOINT_PYTHON=OFF \
     "-DZEROPOINT_SANITIZE=$sanitizers" && cmake --build "$build" --target "${targets[@]}"; } >"$log" 2>&1 \
     || { tail -n 40 "$log" >&2; echo "sanitize: FAILED to build, see $log" >&2; exit 1; }
 
@@ -51,7 +51,7 @@ if [ "$which" = thread ]; then
     exit
 fi
 run program_fuzz replay "$golden"/*.zpt tests/fuzz/found/*.zpt tests/fuzz/corpus/*.zpt
-run program_fuzz levels "$golden"/*.zpt
+run program_levels "$golden"/*.zpt
 count=20000 starved=100
 [ "$which" = address ] || count=2000 starved=5
 run program_fuzz starve --most "${SANITIZE_STARVED:-$starved}" "$golden"/*.zpt

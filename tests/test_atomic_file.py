@@ -34,6 +34,20 @@ def test_new_file_takes_the_place_of_the_old_and_nothing_else_is_left(old: Path)
     assert os.listdir(old.parent) == ["model.zpt"]
 
 
+def test_without_locks_it_is_the_same(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where a file that is open cannot be renamed: nothing is open when the block ends."""
+    monkeypatch.setattr("zeropoint.atomic_file.fcntl", None)
+    left = old.with_name(".model-0123456789ab-unfinished.zpt")
+    left.write_bytes(b"of a process that was killed")
+    with replacing(old) as new:
+        new.write_bytes(NEW)
+        assert not [link for link in Path("/proc/self/fd").iterdir() if os.path.realpath(link) == os.fspath(new)]
+    assert (old.read_bytes(), os.listdir(old.parent)) == (NEW, ["model.zpt"])
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(old, KeyboardInterrupt())
+    assert (old.read_bytes(), os.listdir(old.parent)) == (NEW, ["model.zpt"])
+
+
 def interrupted(path: Path, error: BaseException) -> None:
     with replacing(path) as new:
         new.write_bytes(NEW[:4])

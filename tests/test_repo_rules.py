@@ -264,6 +264,23 @@ def test_imports_go_one_way(path: Path) -> None:
         )
 
 
+# ---------------------------------------------------------------------------------------------------- native systems
+
+# Where the code may differ between systems, compilers and instruction sets; the C header tells who includes it.
+DIFFERS = ("native/cpu/", "native/kernels/simd/", "native/c_api/include/")
+
+
+def test_conditional_compilation_has_its_places() -> None:
+    conditions = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b.*", re.MULTILINE)
+    found = {
+        relative(path): lines
+        for path in sorted((ROOT / "native").rglob("*"))
+        if path.suffix in (".h", ".hpp", ".cpp", ".inc") and not relative(path).startswith(DIFFERS)
+        if (lines := conditions.findall(path.read_text()))
+    }
+    assert not found, f"systems differ in native/cpu, instruction sets in native/kernels/simd; move {found}"
+
+
 # ------------------------------------------------------------------------------------------------------------ import
 
 

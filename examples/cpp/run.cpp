@@ -6,6 +6,10 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#if defined(_WIN32)
+#include <fcntl.h>
+#include <io.h>
+#endif
 
 namespace {
 
@@ -50,6 +54,9 @@ int main(int argc, char** argv) try {
             throw std::runtime_error(std::string(argv[2 + i]) + " has not the bytes of input " + inputs[i].name);
         given.push_back(view);
     }
+#if defined(_WIN32)
+    _setmode(_fileno(stdout), _O_BINARY);  // else each byte 10 becomes two
+#endif
     zeropoint::Session session(program);
     for (const zeropoint::View& result : session.run(given))
         write(result, static_cast<const char*>(result.zp_tensor::data), 0, kBytes[result.type]);

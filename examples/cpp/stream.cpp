@@ -6,6 +6,10 @@
 
 #include <cstdio>
 #include <iostream>
+#if defined(_WIN32)
+#include <fcntl.h>
+#include <io.h>
+#endif
 
 int main(int argc, char** argv) try {
     if (argc != 2) {
@@ -19,6 +23,10 @@ int main(int argc, char** argv) try {
     for (const std::int64_t n : shape) count *= n;
     std::vector<float> frame(static_cast<std::size_t>(count));
 
+#if defined(_WIN32)
+    _setmode(_fileno(stdin), _O_BINARY);
+    _setmode(_fileno(stdout), _O_BINARY);
+#endif
     zeropoint::Session session(program);
     while (std::fread(frame.data(), sizeof(float), frame.size(), stdin) == frame.size()) {
         const zeropoint::View result = session.run({zeropoint::view(frame, shape)}).at(0);

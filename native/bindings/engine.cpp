@@ -362,7 +362,7 @@ void bind_engine(nb::module_& m) {
                     const Container::Chosen mapped = in_place ? tensors_in_place : Container::Chosen();
                     return Program::of_stranger(Container::read(path, mapped), memory_limit).release();
                 } catch (const std::system_error& error) {
-                    errno = error.code().value();
+                    errno = error.code().default_error_condition().value();  // Windows numbers its errors otherwise
                     PyErr_SetFromErrnoWithFilename(PyExc_OSError, path.c_str());
                     throw nb::python_error();
                 }

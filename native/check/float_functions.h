@@ -33,7 +33,7 @@ void compare_floats(Contest<Fn>& contest, Args a, int64_t count, int64_t size, c
 }
 
 inline double exact_function(FloatFunction function, double x) {
-    const double cubic = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+    const double cubic = std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x);
     switch (function) {
         case FloatFunction::gelu: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
         case FloatFunction::gelu_tanh: return x / (1 + std::exp(-2 * cubic));

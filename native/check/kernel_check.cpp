@@ -2,11 +2,11 @@
 // Needs nothing but the native core: no Python, no test framework. See native/README.md for how to run it.
 #include "check/all_kernels.h"
 #include "check/operators.h"
+#include "check/processes.h"
 #include "check/recurrent.h"
 #include "check/report.h"
 #include "check/selection.h"
 #include "check/threads.h"
-#include "check/trial.h"
 
 #include <cstdio>
 #include <cstring>

@@ -4,7 +4,7 @@
 #include "check/inputs.h"
 #include "check/report.h"
 #include "cpu/features.h"
-#include "kernels/architectures.h"
+#include "cpu/architectures.h"
 #include "kernels/registry.h"
 
 #include <type_traits>
@@ -339,10 +339,9 @@ inline void check_interleave(Report& report, bool quick) {
 
 inline void check_lookup(Report& report, bool quick) {
     Contest<LookupFn> contest(report, "lookup", &Kernels::lookup);
-#if defined(__x86_64__)
-    if (why_not(Isa::avx512).empty())
-        contest.candidates.push_back({lookup_avx512_without_vbmi, Check("lookup", "avx512 without VBMI")});
-#endif
+    if constexpr (kX86)
+        if (why_not(Isa::avx512).empty())
+            contest.candidates.push_back({lookup_avx512_without_vbmi, Check("lookup", "avx512 without VBMI")});
     Random random(11);
     each_case(random, quick, std::vector<int>{0}, [&](const GridCase& c, int, const std::vector<Span>& parts) {
         const std::vector<uint8_t> table = integers<uint8_t>(random, 256);

@@ -16,11 +16,9 @@
 #include <cstring>
 #include <thread>
 
-#if defined(__x86_64__)
 namespace zeropoint {
 const GemmKernel& gemm_avx_vnni_in_evex();  // of kernels/gemm/avx_vnni.cpp, see native/CMakeLists.txt
 }  // namespace zeropoint
-#endif
 
 namespace zeropoint::check {
 
@@ -216,9 +214,9 @@ inline std::vector<GemmCandidate> gemm_candidates(Report* report, const char* su
             report->skip(subject, isa_name(k.isa), missing);
     }
     r.push_back({gemm_amx_emulated(), Check(subject, "emulated amx tiles")});
-#if defined(__x86_64__)
-    if (why_not(Isa::vnni).empty()) r.push_back({gemm_avx_vnni_in_evex(), Check(subject, "AVX512's form of avx_vnni")});
-#endif
+    if constexpr (kX86)
+        if (why_not(Isa::vnni).empty())
+            r.push_back({gemm_avx_vnni_in_evex(), Check(subject, "AVX512's form of avx_vnni")});
     return r;
 }
 

@@ -1,16 +1,12 @@
 // The thread pool: every index once, nothing nested in it, many callers, changes of size, and fork().
 #pragma once
 
+#include "check/processes.h"
 #include "check/selection.h"
 #include "cpu/threads.h"
 
 #include <atomic>
 #include <thread>
-
-#if defined(__unix__)
-#include <sys/wait.h>
-#include <unistd.h>
-#endif
 
 namespace zeropoint::check {
 
@@ -105,53 +101,13 @@ inline void check_callers(Report& report, bool quick) {
     report.add(c);
 }
 
-#if defined(__unix__)
-// Runs body in a forked child, which has 20 seconds to return true.
-template <class Body>
-bool in_child(const Body& body) {
-    std::fflush(stdout);
-    const pid_t child = fork();
-    if (child == 0) {
-        alarm(20);
-        _exit(body() ? 0 : 1);
-    }
-    int status = 0;
-    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-inline void check_fork(Report& report) {
-    Check c("threads", "after fork()");
-    set_num_threads(3);
-    c.expect(covers_once(1000, 1), "before fork");  // the pool now has threads, which a child will not have
-    c.expect(in_child([] { return covers_once(1000, 1); }), "in the child");
-    c.expect(in_child([] {
-                 set_num_threads(2);
-                 return covers_once(1000, 1) && in_child([] { return covers_once(1000, 1); });
-             }),
-             "in the child of a child, with another size");
-    c.expect(covers_once(1000, 1), "in the parent");
-
-    // Forked while another thread's job is in flight: the child must not wait for it.
-    std::atomic<bool> stop{false};
-    std::thread busy([&] {
-        while (!stop) covers_once(1000, 1);
-    });
-    for (int i = 0; i < 5; ++i) c.expect(in_child([] { return covers_once(1000, 1); }), "while the pool is busy");
-    stop = true;
-    busy.join();
-    report.add(c);
-}
-#endif
-
 inline void check_threads(Report& report, bool quick) {
     const int before = num_threads();
     check_coverage(report, quick);
     check_nested(report);
     check_throwing(report);
     check_callers(report, quick);
-#if defined(__unix__)
     check_fork(report);
-#endif
     set_num_threads(before);
 }
 

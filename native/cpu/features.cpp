@@ -15,6 +15,8 @@
 
 #if defined(__linux__) && defined(__aarch64__)
 #include <sys/auxv.h>
+#elif defined(__APPLE__) && defined(__aarch64__)
+#include <sys/sysctl.h>
 #endif
 
 #include <cstdio>
@@ -212,11 +214,34 @@ void detect_arm(CpuFeatures& f) {
                : "");
 }
 
+#elif defined(__APPLE__)
+
+void detect_arm(CpuFeatures& f) {
+    char brand[128] = "";
+    size_t size = sizeof brand;
+    f.vendor = "Apple";
+    if (sysctlbyname("machdep.cpu.brand_string", brand, &size, nullptr, 0) == 0) f.brand = brand;
+    const auto announced = [](const char* name) {
+        int32_t value = 0;
+        size_t bytes = sizeof value;
+        return sysctlbyname(name, &value, &bytes, nullptr, 0) == 0 && value != 0;
+    };
+    decide(f, feature::dotprod,
+           announced("hw.optional.arm.FEAT_DotProd")
+               ? ""
+               : "the operating system does not announce dot products (hw.optional.arm.FEAT_DotProd)");
+    decide(f, feature::i8mm,
+           !f.has(feature::dotprod) ? "needs dot products, which are not there"
+           : !announced("hw.optional.arm.FEAT_I8MM")
+               ? "the operating system does not announce matrix products of bytes (hw.optional.arm.FEAT_I8MM)"
+               : "");
+}
+
 #else
 
 void detect_arm(CpuFeatures& f) {
     for (const FeatureSet wanted : {feature::dotprod, feature::i8mm})
-        decide(f, wanted, "only Linux is asked what an ARM CPU can do");
+        decide(f, wanted, "only Linux and macOS are asked what an ARM CPU can do");
 }
 
 #endif

@@ -8,6 +8,10 @@
 
 #if defined(__linux__)
 #include <sched.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+#elif defined(_WIN32)
+#include <windows.h>
 #endif
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -68,6 +72,11 @@ std::vector<int> allowed_cpus() {
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
             if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+#elif defined(_WIN32)
+    DWORD_PTR mine = 0, all = 0;  // of the first 64, where there are more
+    if (GetProcessAffinityMask(GetCurrentProcess(), &mine, &all))
+        for (int cpu = 0; cpu < 64; ++cpu)
+            if ((mine >> cpu & 1u) != 0) cpus.push_back(cpu);
 #endif
 #if defined(__EMSCRIPTEN__) && !defined(__EMSCRIPTEN_PTHREADS__)
     const unsigned count = 1;  // however many the machine has
@@ -79,8 +88,52 @@ std::vector<int> allowed_cpus() {
     return cpus;
 }
 
+#if defined(_WIN32)
+// Cores that have one of these CPUs.
+int cores_of(const std::vector<int>& cpus) {
+    DWORD bytes = 0;
+    (void)GetLogicalProcessorInformationEx(RelationProcessorCore, nullptr, &bytes);
+    std::vector<uint64_t> memory(bytes / sizeof(uint64_t) + 1);
+    auto* first = reinterpret_cast<SYSTEM_LOGICAL_PROCESSOR_INFORMATION_EX*>(memory.data());
+    if (!GetLogicalProcessorInformationEx(RelationProcessorCore, first, &bytes)) return static_cast<int>(cpus.size());
+    DWORD_PTR mine = 0;
+    for (const int cpu : cpus) mine |= DWORD_PTR{1} << cpu;
+    int cores = 0;
+    for (DWORD at = 0; at < bytes;) {
+        const auto* core =
+            reinterpret_cast<const SYSTEM_LOGICAL_PROCESSOR_INFORMATION_EX*>(reinterpret_cast<const char*>(first) + at);
+        const GROUP_AFFINITY& group = core->Processor.GroupMask[0];
+        if (group.Group == 0 && (group.Mask & mine) != 0) ++cores;
+        at += core->Size;
+    }
+    return std::max(1, cores);
+}
+#elif defined(__APPLE__)
+int64_t sysctl_number(const char* name) {
+    int64_t value = 0;
+    size_t size = sizeof value;
+    return sysctlbyname(name, &value, &size, nullptr, 0) == 0 ? value : 0;
+}
+
+// Of the fast cores, where there are two kinds. What Apple calls L2 is shared by them; there is no L3 that a core sees.
+Machine from_sysctl() {
+    Machine m;
+    const auto of_fast_cores = [](const std::string& name) {
+        const int64_t fast = sysctl_number(("hw.perflevel0." + name).c_str());
+        return fast > 0 ? fast : sysctl_number(("hw." + name).c_str());
+    };
+    set_cache(m, 1, of_fast_cores("l1dcachesize"), 1);
+    const int64_t shared = of_fast_cores("l2cachesize"), sharers = std::max<int64_t>(1, of_fast_cores("cpusperl2"));
+    set_cache(m, 2, shared / sharers, 1);
+    set_cache(m, 3, sysctl_number("hw.l3cachesize"), 1);
+    if (shared > 0) m.source = "sysctl";
+    m.cores = static_cast<int>(std::max<int64_t>(1, of_fast_cores("physicalcpu")));
+    return m;
+}
+#endif
+
 // Where there is no sysfs: the leaf of cache descriptions, which Intel and AMD number differently and lay out alike.
-Machine from_cpuid() {
+[[maybe_unused]] Machine from_cpuid() {
     Machine m;
 #if defined(__x86_64__)
     const std::string& vendor = cpu_features().vendor;
@@ -136,10 +189,20 @@ Machine read_machine(const std::string& root, const std::vector<int>& allowed, M
 const Machine& machine() {
 #if defined(__linux__)
     static const Machine found = read_machine("/sys/devices/system/cpu", allowed_cpus(), from_cpuid());
+#elif defined(__APPLE__)
+    static const Machine found = [] {
+        Machine m = from_sysctl();
+        m.cpus = static_cast<int>(allowed_cpus().size());
+        return m;
+    }();
 #else
     static const Machine found = [] {
+        const std::vector<int> cpus = allowed_cpus();
         Machine m = from_cpuid();
-        m.cpus = m.cores = static_cast<int>(allowed_cpus().size());
+        m.cpus = m.cores = static_cast<int>(cpus.size());
+#if defined(_WIN32)
+        m.cores = cores_of(cpus);
+#endif
         return m;
     }();
 #endif

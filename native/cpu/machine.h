@@ -29,7 +29,7 @@ struct Machine {
 // it is in `known`: a pure function, for tests.
 Machine read_machine(const std::string& root, const std::vector<int>& allowed, Machine known = {});
 
-// This machine: read on first use from sysfs, else from CPUID.
+// This machine: read on first use from sysfs or sysctl, else from CPUID.
 const Machine& machine();
 
 // A part of a job takes at least so long: several times what another thread needs to begin with it, if it was waiting

@@ -57,18 +57,25 @@ private:
     size_t size_ = 0;
 };
 
+// What the system hands out at once, and maps: 4 kB, or 16 or 64 on some ARM CPUs.
+size_t page_bytes();
+
 // Bytes that are zero, on the boundary of a page. The system gives memory for a page when it is first written.
 class ZeroPages {
 public:
+    ZeroPages() = default;
+    // With `huge`, pages of 2 MB where there are such: one is taken whole for the first byte that is written to it.
     // Throws std::bad_alloc if there is not so much room.
-    explicit ZeroPages(size_t size);
+    explicit ZeroPages(size_t size, bool huge = false);
     ~ZeroPages();
     ZeroPages(ZeroPages&& other) noexcept;
-    ZeroPages& operator=(ZeroPages&&) = delete;
+    ZeroPages& operator=(ZeroPages&& other) noexcept;
     uint8_t* data() const { return memory_; }
     size_t size() const { return size_; }
     // All bytes are zero again, and the system has its memory back.
     void clear();
+    // Gives the memory of these whole pages back. What they hold then is not said.
+    void give_back(size_t offset, size_t bytes);
 
 private:
     uint8_t* memory_ = nullptr;

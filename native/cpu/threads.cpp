@@ -1,5 +1,6 @@
 #include "cpu/threads.h"
 
+#include "cpu/forks.h"
 #include "cpu/machine.h"
 #include "cpu/spin.h"
 
@@ -19,7 +20,6 @@
 #if defined(__linux__)
 #include <dlfcn.h>
 #include <link.h>
-#include <pthread.h>
 #include <cstring>
 #endif
 
@@ -247,14 +247,11 @@ PoolOwner* g_owner = nullptr;
 PoolOwner& owner() {
     static const bool once = [] {
         g_owner = new PoolOwner;  // never destroyed: workers may outlive static destruction
-#if defined(__linux__)
-        // A forked child has the caller's thread only: forget the parent's threads (libgomp would wait for them for
-        // ever) and make a pool on demand.
-        pthread_atfork(nullptr, nullptr, [] {
+        // Forget the parent's threads (libgomp would wait for them for ever) and make a pool on demand.
+        in_forked_children([] {
             g_owner = new PoolOwner;
             g_openmp.store(nullptr);
         });
-#endif
         return true;
     }();
     (void)once;

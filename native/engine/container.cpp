@@ -1,5 +1,6 @@
 #include "engine/container.h"
 
+#include "cpu/input_file.h"
 #include "cpu/memory.h"
 #include "engine/json.h"
 
@@ -7,28 +8,16 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <new>
 #include <system_error>
 #include <utility>
 #include <vector>
-
-#if defined(__linux__)
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#endif
 
 namespace zeropoint {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMostHeaderBytes = 100'000'000;
-constexpr size_t kLine = 64;
-constexpr int64_t kPage = 4096;
-constexpr int64_t kWorthMapping = 1 << 20;  // bytes of a file
+constexpr int64_t kWorthPages = 1 << 20;  // bytes of a file
 
 [[noreturn]] void fail(const std::string& what) { throw FormatError("safetensors: " + what); }
 
@@ -41,19 +30,6 @@ bool stored_type(const std::string& name, ElementType& type) {
     const auto found = known.find(name);
     if (found == known.end()) return false;
     type = found->second;
-    return true;
-}
-
-#if defined(__linux__)
-bool read_at(int file, uint8_t* to, size_t bytes, size_t offset) {
-    while (bytes > 0) {
-        const ssize_t got = pread(file, to, bytes, static_cast<off_t>(offset));
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return false;
-        to += got;
-        offset += static_cast<size_t>(got);
-        bytes -= static_cast<size_t>(got);
-    }
     return true;
 }
 
@@ -71,7 +47,12 @@ uint64_t hash_of(const uint8_t* data, size_t bytes) {
     for (; i < bytes; ++i) mix(data[i]);
     return hash;
 }
-#endif
+
+// Whole pages between two places.
+std::pair<int64_t, int64_t> whole_pages(int64_t first, int64_t last) {
+    const int64_t page = static_cast<int64_t>(page_bytes());
+    return {(first + page - 1) / page * page, last / page * page};
+}
 
 }  // namespace
 
@@ -82,42 +63,22 @@ struct Container::Memory {
         uint64_t hash;
     };
 
-    // With `pages` the memory is whole pages, parts of which may become those of a file. Else large ones, if it is
-    // large.
-    explicit Memory(size_t size, bool pages = false) {
-#if defined(__linux__)
-        if (pages || size >= kHugePageThreshold) {
-            void* made =
-                mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-            if (made == MAP_FAILED) throw std::bad_alloc();
-            data = static_cast<uint8_t*>(made);
-            mapped_bytes = size;
-            if (!pages) prepare_output(data, size);
-            return;
-        }
-#else
-        (void)pages;
-#endif
-        data = static_cast<uint8_t*>(::operator new(size + 1, std::align_val_t(kLine)));
-    }
-    ~Memory() {
-#if defined(__linux__)
-        if (mapped_bytes > 0)
-            munmap(data, mapped_bytes);
+    // With `mapped`, parts may become those of a file.
+    explicit Memory(size_t size, bool mapped = false) {
+        if (static_cast<int64_t>(size) >= kWorthPages)
+            pages = ZeroPages(size, !mapped);
         else
-#endif
-            ::operator delete(data, std::align_val_t(kLine));
-#if defined(__linux__)
-        if (file >= 0) close(file);
-#endif
+            bytes = AlignedBytes(size, false);
+        data = pages.size() > 0 ? pages.data() : bytes.data();
     }
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
 
     uint8_t* data = nullptr;
-    size_t mapped_bytes = 0;                        // of which, if they are pages
+    AlignedBytes bytes;                             // of a small file
+    ZeroPages pages;                                // of a large one
     std::vector<std::unique_ptr<uint8_t[]>> moved;  // tensors that were not on a boundary of their type
-    int file = -1;                                  // open as long as parts may be forgotten
+    InputFile file;                                 // open as long as parts may be forgotten
     std::vector<Part> parts;                        // what may be forgotten: chosen once
     // A process may be forked at any time, and its child go on: one value says which of the two holds, and it says so
     // before memory is given back and after it is filled.
@@ -135,110 +96,85 @@ Container::Container(std::shared_ptr<Memory> memory) : memory_(std::move(memory)
 
 // The header comes first: what it refuses is not read, however large a file claims to be.
 Container Container::read(const std::string& path, const Chosen& mapped) {
-    const int64_t size = static_cast<int64_t>(std::filesystem::file_size(path));  // what is no regular file has none
-    Container made(std::make_shared<Memory>(static_cast<size_t>(size), mapped != nullptr && size >= kWorthMapping));
+    InputFile file(path);
+    const int64_t size = file.size();
+    const bool maps = InputFile::can_map() && mapped != nullptr && size >= kWorthPages;
+    Container made(std::make_shared<Memory>(static_cast<size_t>(size), maps));
     made.size_ = size;
     Memory& memory = *made.memory_;
-#if defined(__linux__)
-    memory.file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (memory.file < 0) throw std::system_error(errno, std::generic_category(), path);
+    memory.file = std::move(file);
     const auto read_part = [&](int64_t begin, int64_t end) {
-        if (!read_at(memory.file, memory.data + begin, static_cast<size_t>(end - begin), static_cast<size_t>(begin)))
+        if (!memory.file.read_at(memory.data + begin, static_cast<size_t>(end - begin), begin))
             throw std::system_error(EIO, std::generic_category(), path);
     };
-#else
-    std::ifstream file(path, std::ios::binary);
-    const auto read_part = [&](int64_t begin, int64_t end) {
-        file.read(reinterpret_cast<char*>(memory.data + begin), end - begin);
-        if (file.gcount() != end - begin) throw std::system_error(EIO, std::generic_category(), path);
-    };
-#endif
     read_part(0, std::min(size, kLengthBytes));
     int64_t at = made.header_end();
     read_part(kLengthBytes, at);
     made.parse(at);
-    for (const auto& [begin, end] : made.map_pages(path, mapped)) {
-        read_part(at, begin);
-        at = end;
+    if (maps) {
+        if (memory.file.size() != size)  // behind its end there is nothing that can be mapped
+            throw std::system_error(EIO, std::generic_category(), path);
+        for (const auto& [begin, end] : made.map_pages(mapped(made.metadata_))) {
+            read_part(at, begin);
+            at = end;
+        }
     }
     read_part(at, size);
     made.align();
     return made;
 }
 
-// Parts of the file, in their order, that are mapped: whole pages of the tensors that are chosen.
-std::vector<std::pair<int64_t, int64_t>> Container::map_pages(const std::string& path, const Chosen& mapped) {
+// Parts of the file, in their order, that are mapped: whole pages of these tensors.
+std::vector<std::pair<int64_t, int64_t>> Container::map_pages(const std::vector<std::string>& names) {
     std::vector<std::pair<int64_t, int64_t>> parts;
-#if defined(__linux__)
     Memory& m = *memory_;
-    if (m.mapped_bytes == 0 || mapped == nullptr) return parts;
-    struct stat now{};
-    if (fstat(m.file, &now) != 0 || now.st_size != size_)  // behind its end there is nothing that can be mapped
-        throw std::system_error(EIO, std::generic_category(), path);
-    for (const std::string& name : mapped(metadata_)) {
+    for (const std::string& name : names) {
         const auto found = tensors_.find(name);
         if (found == tensors_.end()) continue;
-        const int64_t first = found->second.data - m.data, last = first + found->second.bytes();
-        const int64_t begin = (first + kPage - 1) / kPage * kPage, end = last / kPage * kPage;
+        const int64_t first = found->second.data - m.data;
+        const auto [begin, end] = whole_pages(first, first + found->second.bytes());
         if (begin < end) parts.emplace_back(begin, end);
     }
     std::sort(parts.begin(), parts.end());
     // A name that is chosen twice counts once; one call for neighbours would need the pages between them, too.
     parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
-    for (const auto& [begin, end] : parts)
-        if (mmap(m.data + begin, static_cast<size_t>(end - begin), PROT_READ, MAP_PRIVATE | MAP_FIXED, m.file,
-                 static_cast<off_t>(begin)) == MAP_FAILED)
-            throw std::system_error(errno, std::generic_category(), path);
-#else
-    (void)path;
-    (void)mapped;
-#endif
+    for (const auto& [begin, end] : parts) m.file.map(m.pages, begin, static_cast<size_t>(end - begin));
     return parts;
 }
 
 void Container::forget(const std::vector<const StoredTensor*>& tensors) {
-#if defined(__linux__)
     constexpr size_t kWorth = size_t{1} << 20;  // less is not worth a file that stays open
     Memory& m = *memory_;
-    if (m.file < 0) return;
+    if (!m.file.is_open()) return;
     if (m.parts.empty()) {
         size_t all = 0;
         std::vector<Memory::Part> parts;
         for (const StoredTensor* tensor : tensors) {
             const uintptr_t data = reinterpret_cast<uintptr_t>(m.data), at = reinterpret_cast<uintptr_t>(tensor->data);
             if (at < data || at >= data + static_cast<uintptr_t>(size_)) continue;  // moved
-            constexpr uintptr_t kWhole = kPage;
-            const uintptr_t begin = (at + kWhole - 1) / kWhole * kWhole;
-            const uintptr_t end = (at + static_cast<uintptr_t>(tensor->bytes())) / kWhole * kWhole;
+            const int64_t first = static_cast<int64_t>(at - data);
+            const auto [begin, end] = whole_pages(first, first + tensor->bytes());
             if (begin >= end) continue;
-            const uint8_t* from = m.data + (begin - data);
-            parts.push_back({begin - data, end - begin, hash_of(from, end - begin)});
-            all += end - begin;
+            const size_t bytes = static_cast<size_t>(end - begin);
+            parts.push_back({static_cast<size_t>(begin), bytes, hash_of(m.data + begin, bytes)});
+            all += bytes;
         }
-        if (all < kWorth) {
-            close(m.file);
-            m.file = -1;
-            return;
-        }
+        if (all < kWorth || m.pages.size() == 0) return m.file.close();
         m.parts = std::move(parts);
     }
     m.forgotten = true;
-    for (const Memory::Part& part : m.parts) (void)madvise(m.data + part.offset, part.bytes, MADV_DONTNEED);
-#else
-    (void)tensors;
-#endif
+    for (const Memory::Part& part : m.parts) m.pages.give_back(part.offset, part.bytes);
 }
 
 void Container::recall() {
-#if defined(__linux__)
     if (!memory_->forgotten) return;
     for (const Memory::Part& part : memory_->parts) {
         uint8_t* at = memory_->data + part.offset;
-        if (!read_at(memory_->file, at, part.bytes, part.offset) || hash_of(at, part.bytes) != part.hash)
+        if (!memory_->file.read_at(at, part.bytes, static_cast<int64_t>(part.offset)) ||
+            hash_of(at, part.bytes) != part.hash)
             throw FormatError("the file that the program was loaded from has been changed since: load it again");
     }
     memory_->forgotten = false;
-#endif
 }
 
 std::string_view Container::data() const {

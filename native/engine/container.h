@@ -53,7 +53,7 @@ private:
     // Where the header ends, by its length. Throws FormatError if that is behind the end of the file.
     int64_t header_end() const;
     void parse(int64_t header_end);
-    std::vector<std::pair<int64_t, int64_t>> map_pages(const std::string& path, const Chosen& mapped);
+    std::vector<std::pair<int64_t, int64_t>> map_pages(const std::vector<std::string>& names);
     void align();
 
     std::shared_ptr<Memory> memory_;

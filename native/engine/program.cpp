@@ -1,5 +1,6 @@
 #include "engine/program.h"
 
+#include "cpu/forks.h"
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 

@@ -1,29 +1,13 @@
 #include "engine/state.h"
 
+#include "cpu/forks.h"
+
 #include <algorithm>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
 
-#if defined(__unix__) || defined(__APPLE__)
-#include <pthread.h>
-#endif
-
 namespace zeropoint {
-namespace {
-
-std::atomic<int> g_forks{0};
-
-}  // namespace
-
-int count_of_forks() {
-#if defined(__unix__) || defined(__APPLE__)
-    static const int once = pthread_atfork(nullptr, nullptr, [] { g_forks.fetch_add(1); });
-    (void)once;
-#endif
-    return g_forks.load(std::memory_order_relaxed);
-}
-
 State::State(const std::vector<StateTensor>& tensors) : tensors_(tensors) { count_of_forks(); }
 
 void* const* State::addresses() const {

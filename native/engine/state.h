@@ -73,8 +73,4 @@ private:
     std::atomic<int> user_{0};          // the process that runs it, counted in forks from 1; 0 is none
 };
 
-// How many forks lie between the first process with this library and this one. What a thread of the parent was doing
-// is not going on in the child.
-int count_of_forks();
-
 }  // namespace zeropoint

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/activations.h"
+#include "kernels/simd/fused.h"
 
 #include <cmath>
 
@@ -15,11 +16,11 @@ struct OneActivation {
 
         explicit Exponential(float v) {
             const float n = std::nearbyint(v * kLog2e);
-            float r = std::fma(n, -kLn2High, v);
-            r = std::fma(n, -kLn2Low, r);
+            float r = fused(n, -kLn2High, v);
+            r = fused(n, -kLn2Low, r);
             float p = kExponential[4];
-            for (int i = 3; i >= 0; --i) p = std::fma(p, r, kExponential[i]);
-            q = std::fma(r * r, p, r);
+            for (int i = 3; i >= 0; --i) p = fused(p, r, kExponential[i]);
+            q = fused(r * r, p, r);
             scale = std::isnan(n) ? 1.0f : std::ldexp(1.0f, static_cast<int>(n));
         }
     };
@@ -30,15 +31,15 @@ struct OneActivation {
     static float exp(float v) {
         if (v < -kSigmoidBound) return 0.0f;
         const Exponential e(v);
-        return std::fma(e.scale, e.q, e.scale);
+        return fused(e.scale, e.q, e.scale);
     }
     static float sigmoid(float v) {
         const Exponential e(-clamped(v, kSigmoidBound));
-        return 1.0f / (1.0f + std::fma(e.scale, e.q, e.scale));
+        return 1.0f / (1.0f + fused(e.scale, e.q, e.scale));
     }
     static float tanh(float v) {
         const Exponential e(2.0f * clamped(v, kTanhBound));
-        const float m = std::fma(e.scale, e.q, e.scale - 1.0f);
+        const float m = fused(e.scale, e.q, e.scale - 1.0f);
         return m / (m + 2.0f);
     }
 };

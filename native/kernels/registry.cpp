@@ -1,6 +1,6 @@
 #include "kernels/registry.h"
 
-#include "kernels/architectures.h"
+#include "cpu/architectures.h"
 
 #include <array>
 #include <cstring>

@@ -1,6 +1,6 @@
 #include "operators/function_curve.h"
 
-#include "kernels/fused.h"
+#include "kernels/simd/fused.h"
 #include "kernels/registry.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "kernels/fused.h"
+#include "kernels/simd/fused.h"
 #include "operators/layers.h"
 
 #include "cpu/threads.h"

@@ -3,7 +3,7 @@
 #include "cpu/machine.h"
 #include "cpu/memory.h"
 #include "cpu/threads.h"
-#include "kernels/fused.h"
+#include "kernels/simd/fused.h"
 #include "kernels/registry.h"
 #include "operators/scratch.h"
 

@@ -1,7 +1,7 @@
 #include "operators/resampling.h"
 
 #include "cpu/memory.h"
-#include "kernels/fused.h"
+#include "kernels/simd/fused.h"
 #include "kernels/registry.h"
 #include "operators/rows.h"
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows, where a file that is open is neither renamed nor removed
+    fcntl = None  # type: ignore[assignment]
 
 _UNFINISHED = "-unfinished"
 
@@ -53,8 +57,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error  # of the file that was asked for
         raise
     finally:
-        os.close(handle)
-    _to_disk(target.parent)
+        if handle is not None:
+            os.close(handle)
+    if fcntl is not None:  # Windows opens no folder
+        _to_disk(target.parent)
 
 
 def remove_unfinished(path: str | os.PathLike[str]) -> None:
@@ -66,12 +72,15 @@ def remove_unfinished(path: str | os.PathLike[str]) -> None:
                 _remove_unlocked(target.with_name(entry))
 
 
-def _created(target: Path, mode: int) -> tuple[Path, int]:
-    """An empty file, and a handle that holds its lock as long as this process lives."""
+def _created(target: Path, mode: int) -> tuple[Path, int | None]:
+    """An empty file, and a handle that holds its lock as long as this process lives; on Windows none."""
     remove_unfinished(target)
     while True:
         new = target.with_name(f".{target.stem[:40]}-{secrets.token_hex(6)}{_UNFINISHED}{target.suffix}")
-        handle = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
+        handle = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+        if fcntl is None:
+            os.close(handle)
+            return new, None
         with contextlib.suppress(OSError):  # a file system without locks: what is left there is not removed
             fcntl.flock(handle, fcntl.LOCK_EX)
         if os.fstat(handle).st_nlink:
@@ -81,7 +90,9 @@ def _created(target: Path, mode: int) -> tuple[Path, int]:
 
 def _remove_unlocked(path: Path) -> None:
     with contextlib.suppress(OSError):  # it is being written, or was renamed or removed at this moment
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if fcntl is None:
+            return path.unlink()
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink()
@@ -91,7 +102,7 @@ def _remove_unlocked(path: Path) -> None:
 
 def _to_disk(path: Path) -> None:
     """Wait until a file, or the names in a folder, would survive a loss of power."""
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY if fcntl is not None else os.O_RDWR)
     try:
         os.fsync(handle)
     finally:

@@ -12,6 +12,9 @@ from typing import BinaryIO
 
 Path = str | os.PathLike[str]
 
+# Without waiting for a pipe, and bytes as they are: each where the system has it (Windows has the second).
+_READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
 # The bound of program files, see docs/reliability.md.
 _MOST_BYTES, _MOST_PER_BYTE = 64_000_000, 64
 _KINDS = {
@@ -46,7 +49,7 @@ def open_regular(path: Path) -> BinaryIO:
         OSError: as `require_regular`, or if it cannot be opened.
     """
     require_regular(path)
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    handle = os.open(path, _READING)
     try:
         _size(os.fstat(handle), path)
         return os.fdopen(handle, "rb")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import c_library
@@ -108,14 +109,29 @@ def test_stream_keeps_the_state_from_frame_to_frame(examples: Path, tmp_path: Pa
     assert np.array_equal(found, np.concatenate([program(x).ravel() for x in frames]))
 
 
-def test_pkg_config_finds_the_library(tmp_path: Path) -> None:
-    prefix = c_library.installed()
+def test_pkg_config_finds_the_library_where_its_archive_is_unpacked(tmp_path: Path) -> None:
+    archive = _run(c_library.ROOT / "scripts" / "pack_c_api.sh", c_library.installed(), tmp_path).decode().strip()
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path, filter="data")
+    prefix = Path(archive.removesuffix(".tar.gz"))
+    assert (prefix / "share" / "licenses" / "zeropoint" / "LICENSE").is_file()
     flags = _run("pkg-config", "--cflags", "--libs", "zeropoint", PKG_CONFIG_PATH=str(prefix / "lib" / "pkgconfig"))
     source = tmp_path / "version.c"
     source.write_text("#include <stdio.h>\n#include <zeropoint/zeropoint.h>\nint main(void) { puts(zp_version()); }\n")
     _run("cc", source, *flags.decode().split(), "-o", tmp_path / "version")
     printed = _run(tmp_path / "version", LD_LIBRARY_PATH=str(prefix / "lib"))
     assert printed.decode().strip() == zeropoint.__version__
+
+
+def test_the_rust_crate_has_the_version() -> None:
+    assert f'version = "{zeropoint.__version__}"\n' in (c_library.ROOT / "bindings/rust/Cargo.toml").read_text()
+
+
+def test_packages_have_the_version_however_cmake_is_called(tmp_path: Path) -> None:
+    _run("cmake", "-S", c_library.ROOT, "-B", tmp_path, "-DZEROPOINT_PYTHON=OFF", "-DSKBUILD_PROJECT_VERSION=0")
+    assert f"Version: {zeropoint.__version__}\n" in (tmp_path / "c_api" / "zeropoint.pc").read_text()
+    config = (tmp_path / "c_api" / "zeropointConfigVersion.cmake").read_text()
+    assert f'set(PACKAGE_VERSION "{zeropoint.__version__}")' in config
 
 
 def test_wrong_files_end_in_words(examples: Path, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_threads_share_programs() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_instruction_set_gives_the_bytes_that_were_kept() -> None:
-    output = run(built("program_fuzz"), "levels", *golden_programs.paths(), timeout=300)
+    output = run(built("program_levels"), *golden_programs.paths(), timeout=300)
     lines = output.splitlines()
     assert lines[-1] == "0 wrong", output
     levels = ("reference", *zeropoint.cpu_info().available)

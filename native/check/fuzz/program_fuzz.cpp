@@ -3,12 +3,10 @@
 //   program_fuzz fuzz FOLDER [--count N] [--seed N] [--seconds N] [--keep FOLDER]   files made from those of FOLDER
 //   program_fuzz replay FILE...                                                     these files, as they are
 //   program_fuzz threads FILE...                                                    programs that threads share
-//   program_fuzz levels FILE...                                                     programs on every instruction set
 //   program_fuzz starve [--most N] FILE...                                          requests for memory refused
 //   once
 //
 // Files are made and tried in a child process, which is replaced when it dies or hangs; the file is then kept.
-#include "check/fuzz/levels.h"
 #include "check/fuzz/mutate.h"
 #include "check/fuzz/starve.h"
 #include "check/fuzz/trial.h"
@@ -283,7 +281,6 @@ int usage() {
     std::fprintf(stderr, "usage: program_fuzz fuzz FOLDER [--count N] [--seed N] [--seconds N] [--keep FOLDER]\n"
                          "       program_fuzz replay FILE...\n"
                          "       program_fuzz threads FILE...\n"
-                         "       program_fuzz levels FILE...\n"
                          "       program_fuzz starve [--most N] FILE...\n");
     return 2;
 }
@@ -297,7 +294,6 @@ int run(const std::vector<std::string>& words) {
         return replay(options);
     }
     if (words[0] == "threads") return run_threads(options);
-    if (words[0] == "levels") return check_levels(options.files) == 0 ? 0 : 1;
     if (words[0] == "starve") {
         int64_t most = std::numeric_limits<int64_t>::max();
         if (words[1] == "--most") {

@@ -1,5 +1,6 @@
 // The specification of average_pool, one element at a time. It is never optimized.
 #include "kernels/average_pool/average_pool.h"
+#include "kernels/simd/fused.h"
 
 #include <cmath>
 
@@ -10,7 +11,7 @@ float rounded(const AveragePoolArgs& a, float sum, float factor) {
     const float zero_point = static_cast<float>(a.zero_point);
     switch (a.averaging) {
         case Averaging::split: return std::nearbyint(sum * factor) + zero_point;
-        case Averaging::fused: return std::nearbyint(std::fma(sum, factor, zero_point));
+        case Averaging::fused: return std::nearbyint(fused(sum, factor, zero_point));
         case Averaging::divided: return std::nearbyint(sum / factor + zero_point);
         default: return std::nearbyint(sum * factor + zero_point);
     }

@@ -1,5 +1,6 @@
 // The specification of bilinear, one element at a time. It is never optimized.
 #include "kernels/bilinear/bilinear.h"
+#include "kernels/simd/fused.h"
 
 #include <cmath>
 
@@ -7,7 +8,7 @@ namespace zeropoint {
 namespace {
 
 float mix(bool fused, float first_weight, float first, float second_weight, float second) {
-    if (fused) return std::fma(second_weight, second, first_weight * first);
+    if (fused) return zeropoint::fused(second_weight, second, first_weight * first);
     return first_weight * first + second_weight * second;
 }
 

@@ -1,7 +1,7 @@
 // bilinear for any vector type V of simd/. Rows of t are kept: with a scale of 2 each serves four rows of the output.
 #pragma once
 
-#include "kernels/fused.h"
+#include "kernels/simd/fused.h"
 #include "kernels/bilinear/bilinear.h"
 
 #include <limits>

@@ -1,5 +1,6 @@
 // The specification of binary, one element at a time. It is never optimized.
 #include "kernels/binary/binary.h"
+#include "kernels/simd/fused.h"
 
 #include <cmath>
 
@@ -33,7 +34,7 @@ void binary_of(const BinaryArgs& p, int64_t begin, int64_t end) {
         const float b = static_cast<float>(static_cast<const T*>(p.b)[p.b_is_one ? 0 : i]);
         float v;
         if (p.operation == BinaryOperation::add) {
-            const float x = std::fma(a, p.a_scale, p.a_offset), y = std::fma(b, p.b_scale, p.b_offset);
+            const float x = fused(a, p.a_scale, p.a_offset), y = fused(b, p.b_scale, p.b_offset);
             v = x + y;
         } else {
             v = (a - p.a_offset) * (b - p.b_offset);

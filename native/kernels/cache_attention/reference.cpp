@@ -4,6 +4,7 @@
 #include "kernels/activations_reference.h"
 #include "kernels/cache_attention/round_row.h"
 #include "kernels/half.h"
+#include "kernels/simd/fused.h"
 
 #include <cmath>
 #include <limits>
@@ -42,7 +43,7 @@ void cache_attention_reference(const CacheAttentionArgs& a) {
             float sum = 0;
             for (int64_t d = 0; d < a.dim; ++d) {
                 const float k = number_at(a.k, a.type, key_place(a, n, d));
-                sum = bytes ? sum + static_cast<float>(q8[static_cast<size_t>(d)]) * k : std::fma(q[d], k, sum);
+                sum = bytes ? sum + static_cast<float>(q8[static_cast<size_t>(d)]) * k : fused(q[d], k, sum);
             }
             if (bytes) sum *= a.k_scale[n];
             sum *= factor;
@@ -63,7 +64,7 @@ void cache_attention_reference(const CacheAttentionArgs& a) {
             for (int64_t n = a.begin; n < a.end; ++n) {
                 float w = x[static_cast<size_t>(n - a.begin)];
                 if (bytes) w *= a.v_scale[n];
-                y = std::fma(w, number_at(a.v, a.type, n * a.dim + d), y);
+                y = fused(w, number_at(a.v, a.type, n * a.dim + d), y);
             }
             a.y[h * a.dim + d] = y * share;
         }

@@ -1,6 +1,7 @@
 // The specification of embedding, one element at a time. It is never optimized.
 #include "kernels/embedding/embedding.h"
 #include "kernels/half.h"
+#include "kernels/simd/fused.h"
 
 #include <cmath>
 #include <cstring>
@@ -50,7 +51,7 @@ int64_t embedding_reference(const EmbeddingArgs& a, int64_t begin, int64_t end) 
                 const Row r(a, row);
                 const float weight = a.weights != nullptr && !max ? a.weights[i] : 1.0f;
                 const float bias = weight * r.bias;
-                const float x = std::fma(value(a, row, c), weight * r.scale, max ? bias : y + bias);
+                const float x = fused(value(a, row, c), weight * r.scale, max ? bias : y + bias);
                 y = max && !(x > y) ? y : x;
             }
             if (a.mode == BagMode::mean && last > first) y /= static_cast<float>(last - first);

@@ -1,6 +1,7 @@
 // The specification of fake_quantize, one element at a time. It is never optimized.
 #include "kernels/fake_quantize/fake_quantize.h"
 #include "kernels/grid_stretches.h"
+#include "kernels/simd/fused.h"
 
 #include <algorithm>
 #include <cmath>
@@ -24,7 +25,7 @@ float replace_beyond(float v, Beyond beyond, float low) {
 void fake_quantize_reference(const FakeQuantizeArgs& a, int64_t begin, int64_t end) {
     const auto one = [&](int64_t i, int64_t p) {
         const float zero_point = a.zero_point[p], scale = a.scale[p];
-        const float raw = a.joined ? std::nearbyint(std::fma(a.x[i], a.inv[p], zero_point)) + 0.0f
+        const float raw = a.joined ? std::nearbyint(fused(a.x[i], a.inv[p], zero_point)) + 0.0f
                                    : std::nearbyint(a.x[i] * a.inv[p]) + zero_point;
         const float v = replace_beyond(raw, a.beyond, static_cast<float>(a.qmin));
         if (a.way_back == WayBack::single) {

@@ -1,7 +1,7 @@
 // float_depthwise for any vector type V of simd/.
 #pragma once
 
-#include "kernels/fused.h"
+#include "kernels/simd/fused.h"
 #include "kernels/float_depthwise/float_depthwise.h"
 
 #include <cmath>

@@ -1,5 +1,6 @@
 // The specification of float_layer_norm, one element at a time. It is never optimized.
 #include "kernels/float_layer_norm/float_layer_norm.h"
+#include "kernels/simd/fused.h"
 
 #include <algorithm>
 #include <cmath>
@@ -37,11 +38,10 @@ void float_layer_norm_reference(const FloatLayerNormArgs& a, int64_t begin, int6
         const float mean =
             a.centered ? static_cast<float>(sum(x, a.length, [](float lane, float v) { return lane + v; }) / count)
                        : 0.0f;
-        const double squares =
-            sum(x, a.length, [&](float lane, float v) { return std::fma(v - mean, v - mean, lane); });
+        const double squares = sum(x, a.length, [&](float lane, float v) { return fused(v - mean, v - mean, lane); });
         const double variance = static_cast<double>(static_cast<float>(squares / count));
         const float r = static_cast<float>(1.0 / std::sqrt(variance + a.eps));
-        for (int64_t i = 0; i < a.length; ++i) y[i] = std::fma((x[i] - mean) * r, a.weight[i], a.bias[i]);
+        for (int64_t i = 0; i < a.length; ++i) y[i] = fused((x[i] - mean) * r, a.weight[i], a.bias[i]);
     }
 }
 

@@ -1,5 +1,6 @@
 #include "kernels/group_gemm/prepare.h"
 #include "kernels/half.h"
+#include "kernels/simd/fused.h"
 
 #include <algorithm>
 #include <cmath>
@@ -48,11 +49,11 @@ void multiply(const GroupGemmArgs& a, int64_t begin, int64_t end) {
                 for (int64_t r = 0; r < t; ++r)
                     for (int64_t n = 0; n < kGroupPanel; ++n) {
                         const float scale = a.x.scale[at + r];
-                        y[r][n] = __builtin_fmaf(static_cast<float>(sums[r][n]) * scale,
-                                                 from_half(a.scale[parameter + n]), y[r][n]);
+                        y[r][n] =
+                            fused(static_cast<float>(sums[r][n]) * scale, from_half(a.scale[parameter + n]), y[r][n]);
                         if (a.minimum != nullptr)
-                            y[r][n] = __builtin_fmaf(scale * static_cast<float>(a.x.sum[at + r]),
-                                                     from_half(a.minimum[parameter + n]), y[r][n]);
+                            y[r][n] = fused(scale * static_cast<float>(a.x.sum[at + r]),
+                                            from_half(a.minimum[parameter + n]), y[r][n]);
                     }
             }
             const int64_t from = panel * kGroupPanel, to = std::min(from + kGroupPanel, a.outputs);

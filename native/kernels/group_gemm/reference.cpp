@@ -1,6 +1,7 @@
 #include "kernels/group_gemm/group_gemm.h"
 
 #include "kernels/half.h"
+#include "kernels/simd/fused.h"
 
 #include <algorithm>
 #include <cmath>
@@ -52,9 +53,9 @@ void multiply(const GroupGemmArgs& a, int64_t begin, int64_t end) {
                     p += (weight(a, n, k) - zero) * a.x.q[first * a.inputs() + (k / 4 * t + r) * 4 + k % 4];
                 const int64_t at = first * a.groups + g * t + r;
                 const int64_t parameter = (n / kGroupPanel * a.groups + g) * kGroupPanel + n % kGroupPanel;
-                y = std::fma(static_cast<float>(p) * a.x.scale[at], from_half(a.scale[parameter]), y);
+                y = fused(static_cast<float>(p) * a.x.scale[at], from_half(a.scale[parameter]), y);
                 if (a.minimum != nullptr)
-                    y = std::fma(a.x.scale[at] * static_cast<float>(a.x.sum[at]), from_half(a.minimum[parameter]), y);
+                    y = fused(a.x.scale[at] * static_cast<float>(a.x.sum[at]), from_half(a.minimum[parameter]), y);
             }
             if (a.bias != nullptr) y += a.bias[n];
             if (a.residual != nullptr) y += a.residual[row * a.outputs + n];

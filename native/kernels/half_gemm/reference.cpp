@@ -1,5 +1,6 @@
 // The specification of half_gemm, one element at a time. It is never optimized.
 #include "kernels/half_gemm/half_gemm.h"
+#include "kernels/simd/fused.h"
 
 #include <cmath>
 #include <limits>
@@ -24,7 +25,7 @@ void half_gemm_reference(const HalfGemmArgs& a, int64_t begin, int64_t end) {
             const uint16_t* w = a.panels + n / kHalfPanel * a.depth * kHalfPanel + n % kHalfPanel;
             float acc = 0;
             for (int64_t k = 0; k < a.depth; ++k)
-                acc = std::fma(a.x[m * a.x_stride + k], value_of(w[k * kHalfPanel]), acc);
+                acc = fused(a.x[m * a.x_stride + k], value_of(w[k * kHalfPanel]), acc);
             a.y[m * a.y_stride + n] = acc + a.bias[n];
         }
 }

@@ -14,9 +14,7 @@ struct LookupArgs {
 
 using LookupFn = void (*)(const LookupArgs&, int64_t begin, int64_t end);
 
-#if defined(__x86_64__)
 // What lookup_avx512 is on CPUs without VBMI; for tests.
 void lookup_avx512_without_vbmi(const LookupArgs& a, int64_t begin, int64_t end);
-#endif
 
 }  // namespace zeropoint

@@ -2,11 +2,9 @@
 #pragma once
 
 #include "kernels/moments/moments.h"
+#include "kernels/simd/bytes.h"
 
 #include <cstring>
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 
 namespace zeropoint {
 namespace {
@@ -25,23 +23,6 @@ inline int64_t sum_of_last(const uint8_t* x, int64_t n, uint8_t flip) {
     std::memcpy(&bytes, x, sizeof bytes);
     bytes = (bytes ^ flip * uint64_t{0x0101010101010101}) >> 8 * (8 - n);
     return static_cast<int64_t>(((bytes & kLow) + (bytes >> 8 & kLow)) * kOnes >> 48);
-}
-
-// The sum of the whole sixteens of bytes from i on; i moves behind them.
-inline int64_t sum_of_sixteens(const uint8_t* x, int64_t& i, int64_t length, uint8_t flip) {
-    int64_t sum = 0;
-#if defined(__SSE2__)
-    const __m128i flips = _mm_set1_epi8(static_cast<char>(flip)), zero = _mm_setzero_si128();
-    __m128i sums = zero;
-    for (; i + 16 <= length; i += 16) {
-        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i));
-        sums = _mm_add_epi64(sums, _mm_sad_epu8(_mm_xor_si128(bytes, flips), zero));
-    }
-    sum = _mm_cvtsi128_si64(_mm_add_epi64(sums, _mm_unpackhi_epi64(sums, sums)));
-#else
-    (void)x, (void)i, (void)length, (void)flip;
-#endif
-    return sum;
 }
 
 // Of squares, whose lanes together may exceed 32 bits.

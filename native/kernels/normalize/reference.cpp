@@ -1,5 +1,6 @@
 // The specification of normalize, one element at a time. It is never optimized.
 #include "kernels/normalize/normalize.h"
+#include "kernels/simd/fused.h"
 
 #include <cmath>
 
@@ -9,10 +10,10 @@ namespace {
 float value(const NormalizeArgs& a, int64_t row, int64_t i, float q) {
     const int64_t r = row * a.step, e = row / a.set_rows * a.length + i;
     switch (a.by_row) {
-        case ByRow::all: return std::fma(q - a.center[r], a.weight[r], a.bias[r]);
+        case ByRow::all: return fused(q - a.center[r], a.weight[r], a.bias[r]);
         case ByRow::center:
-            return std::fma((q - a.center[r]) * (a.factor != nullptr ? a.factor[r] : 1.0f), a.weight[i], a.bias[i]);
-        default: return std::fma(q - a.center[e], a.weight[e], a.bias[e]);
+            return fused((q - a.center[r]) * (a.factor != nullptr ? a.factor[r] : 1.0f), a.weight[i], a.bias[i]);
+        default: return fused(q - a.center[e], a.weight[e], a.bias[e]);
     }
 }
 

@@ -2,6 +2,7 @@
 #include "kernels/quantize/quantize.h"
 #include "kernels/grid_stretches.h"
 #include "kernels/conversions.h"
+#include "kernels/simd/fused.h"
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +23,7 @@ int32_t quantize_one(C x, C inv, C zero_point, const QuantizeArgs& a) {
         case RoundingVariant::split: return to_int32(clamp_keep_nan(std::nearbyint(x * inv) + zero_point, lo, hi));
         case RoundingVariant::joined: return to_int32(clamp_keep_nan(std::nearbyint(x * inv + zero_point), lo, hi));
         case RoundingVariant::fused: {
-            const C v = std::nearbyint(std::fma(x, inv, zero_point));
+            const C v = std::nearbyint(fused(x, inv, zero_point));
             return to_int32(std::isnan(v) ? hi : clamp_keep_nan(v, lo, hi));
         }
         case RoundingVariant::saturating:

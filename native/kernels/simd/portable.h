@@ -12,7 +12,7 @@ using Portable = Simd128;
 }  // namespace zeropoint
 #else
 
-#include "kernels/fused.h"
+#include "kernels/simd/fused.h"
 #include "kernels/half.h"
 
 #include <cstdint>

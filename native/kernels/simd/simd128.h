@@ -2,7 +2,7 @@
 // each function promises and is this type there.
 #pragma once
 
-#include "kernels/fused.h"
+#include "kernels/simd/fused.h"
 #include "kernels/half.h"
 
 #include <cstdint>

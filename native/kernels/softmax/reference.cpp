@@ -1,5 +1,6 @@
 // The specification of softmax, one element at a time. It is never optimized.
 #include "kernels/softmax/softmax.h"
+#include "kernels/simd/fused.h"
 
 #include <cmath>
 
@@ -21,7 +22,7 @@ void run(const SoftmaxArgs& a, int64_t begin, int64_t end) {
             for (int k = 0; k < half; ++k) lanes[k] += lanes[k + half];
         const float factor = 1.0f / lanes[0];
         for (int64_t i = 0; i < a.length; ++i) {
-            float v = std::nearbyint(std::fma(a.table[255 - (largest - x[i])] * factor, a.inverse, zero_point));
+            float v = std::nearbyint(fused(a.table[255 - (largest - x[i])] * factor, a.inverse, zero_point));
             v = v < hi ? v : hi;
             v = v < lo ? lo : v;
             y[i] = static_cast<T>(v);

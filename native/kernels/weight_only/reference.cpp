@@ -1,5 +1,6 @@
 // The specification of weight_only, one product at a time. It is never optimized.
 #include "kernels/weight_only/blocks.h"
+#include "kernels/simd/fused.h"
 
 namespace zeropoint {
 namespace {
@@ -25,10 +26,10 @@ void multiply(const WeightOnlyArgs& a, int64_t begin, int64_t end, float*) {
             for_each_block(a.inputs, a.group_size, [&](int64_t block, int64_t group, int64_t from, int64_t to) {
                 float acc = 0;
                 for (int64_t k = from; k < to; ++k)
-                    acc = __builtin_fmaf(a.x[row * a.x_stride + k], weight(a, panel, group, place_in, k), acc);
+                    acc = fused(a.x[row * a.x_stride + k], weight(a, panel, group, place_in, k), acc);
                 const int64_t at = (panel * a.groups + group) * kWeightPanel + place_in;
-                y = __builtin_fmaf(a.scale != nullptr ? a.scale[at] : 1.0f, acc, y);
-                if (a.shift != nullptr) y = __builtin_fmaf(a.shift[at], a.sums[row * a.sums_stride + block], y);
+                y = fused(a.scale != nullptr ? a.scale[at] : 1.0f, acc, y);
+                if (a.shift != nullptr) y = fused(a.shift[at], a.sums[row * a.sums_stride + block], y);
             });
             finish(a, row, n, y);
         }

@@ -18,7 +18,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__GNUC__)
+#if defined(_WIN32) && defined(ZP_BUILDING_LIBRARY)
+#define ZP_API __declspec(dllexport)
+#elif defined(__GNUC__) && !defined(_WIN32)
 #define ZP_API __attribute__((visibility("default")))
 #else
 #define ZP_API
@@ -108,7 +110,7 @@ ZP_API const char* zp_isa(void);
 ZP_API int32_t zp_num_threads(void);
 ZP_API zp_status zp_set_num_threads(int32_t threads);
 
-/* Reads and checks a file, and packs its weights for this CPU. `options` may be NULL. */
+/* Reads and checks a file, and packs its weights for this CPU. The path is in UTF-8. `options` may be NULL. */
 ZP_API zp_status zp_program_load(const char* path, const zp_options* options, zp_program** program);
 /* The same from memory, which is copied. */
 ZP_API zp_status zp_program_load_memory(const void* data, size_t bytes, const zp_options* options,

@@ -7,9 +7,9 @@
 namespace zeropoint {
 namespace {
 
-// CPUs without an instruction for it have a slow function of the C library, and so: the product is exact in double;
-// their sum, where it is not, is rounded to the odd one of its two neighbours, which has all that the rounding to float
-// depends on.
+// Without an instruction for it the C library's function is slow, and that of zig rounds twice. And so: the product is
+// exact in double; their sum, where it is not, is rounded to the odd one of its two neighbours, which has all that the
+// rounding to float depends on.
 [[maybe_unused]] inline float fused(float a, float b, float c) {
 #if defined(__FMA__) || defined(__aarch64__)
     return __builtin_fmaf(a, b, c);
@@ -25,6 +25,8 @@ namespace {
     return static_cast<float>(odd);
 #endif
 }
+
+[[maybe_unused]] inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
 
 }  // namespace
 }  // namespace zeropoint

@@ -1,5 +1,7 @@
-#include "check/fuzz/levels.h"
-
+// program_levels FILE...: programs on every instruction set: the same bytes from all, and those that were kept with the
+// program. For each file, inputs of several sizes, chosen by chance, run at every level that this CPU has, with one
+// thread and with two; what the reference kernels give is right. Where a file of the same name that ends in
+// .safetensors lies beside it, its arrays input_00, ... must give its output_00, ... as well.
 #include "check/fuzz/arrays.h"
 #include "cpu/isa.h"
 #include "cpu/threads.h"
@@ -125,15 +127,27 @@ private:
     int runs_ = 0;
 };
 
-}  // namespace
-
 int check_levels(const std::vector<std::string>& paths) {
     int wrong = 0;
     for (const std::string& path : paths) wrong += LevelCheck(path).run() ? 0 : 1;
     std::string names;
     for (Isa isa : levels()) names += std::string(" ") + isa_name(isa);
     std::printf("%zu programs at%s\n%d wrong\n", paths.size(), names.c_str(), wrong);
-    return wrong;
+    return wrong == 0 ? 0 : 1;
 }
 
+}  // namespace
 }  // namespace zeropoint::check
+
+int main(int argc, char** argv) {
+    if (argc < 2) {
+        std::fprintf(stderr, "usage: program_levels FILE...\n");
+        return 2;
+    }
+    try {
+        return zeropoint::check::check_levels({argv + 1, argv + argc});
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "program_levels: %s\n", error.what());
+        return 2;
+    }
+}
