@@ -68,7 +68,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], str]] = {
     "a float mask of rows and columns": (lambda s, m: s / 3.0 + m, "rows"),
     "a bool mask": (lambda s, m: torch.where(m, -1e4, s * 0.3), "bool"),
     "a bool mask of what is kept": (lambda s, m: torch.where(m, s * 0.3, -1e4), "bool"),
-    "rows that are kept": (lambda s, m: torch.where(m.expand_as(s), s * 0.3, -1e4), "kept rows"),
+    "rows that are kept": (lambda s, m: torch.where(m, s * 0.3, -1e4), "kept rows"),
 }
 
 

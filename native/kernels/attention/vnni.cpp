@@ -199,6 +199,8 @@ int32_t as_s8(IntType type, int32_t zero_point) { return type == IntType::u8 ? z
 
 class ShiftedProducts {
 public:
+    static constexpr bool kWholeGroups = true;
+
     ShiftedProducts(const AttentionArgs& a, Pieces& pieces)
         : a_(a),
           k_zero_point_(as_s8(a.k.type, a.k.zero_point)),
@@ -503,7 +505,7 @@ private:
     float number_ = 1;  // of plain scores
     bool is_plain_, is_small_;
     int64_t masks_[AttentionArgs::kOperations] = {};  // where those of the head begin
-    const uint8_t* queries_ = nullptr;  // of the head
+    const uint8_t* queries_ = nullptr;                // of the head
     uint8_t* results_ = nullptr;
 };
 
