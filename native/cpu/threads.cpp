@@ -163,15 +163,18 @@ public:
 
     int wanted() const { return wanted_; }
 
-    // On the caller and `helpers` threads; the others sleep on.
+    // On the caller and at most `helpers` threads; the others sleep on.
     void run(Job& job, int helpers) {
         helpers = std::min(helpers, static_cast<int>(workers_.size()));
         job_ = &job;
-        running_.store(helpers, std::memory_order_relaxed);
+        left_.store(0, std::memory_order_relaxed);
+        gate_.store((posted_.load(std::memory_order_relaxed) / kHelpers + 1) * kJoined, std::memory_order_release);
         post(helpers);
         job.take_chunks(0);
-        // Workers still hold a pointer into the caller's frame until they have all checked out.
-        for (Spin spin; running_.load(std::memory_order_acquire) != 0;) spin.wait_or_yield();
+        // Nothing is left to take: workers that have not begun, since other processes have the cores, need not. Those
+        // that have begun hold a pointer into the caller's frame until they leave.
+        const uint64_t joined = gate_.exchange(0, std::memory_order_relaxed) % kJoined;
+        for (Spin spin; left_.load(std::memory_order_acquire) != joined;) spin.wait_or_yield();
     }
 
 private:
@@ -182,10 +185,10 @@ private:
         std::atomic<bool> parked{false};
     };
 
-    // One number says that there is a job and for how many, so that no thread takes part in a job that it is not
-    // counted in: the workers below `helpers` do, and run() waits for these.
-    static constexpr uint64_t kHelpers = 2048;
-    static_assert(kMaxThreads < static_cast<int>(kHelpers));
+    // One number says that there is a job and for how many: the workers below `helpers` take part. Another says which
+    // job can be joined, if one can, and how many have: run() waits for these.
+    static constexpr uint64_t kHelpers = 2048, kJoined = 2048;
+    static_assert(kMaxThreads < static_cast<int>(kHelpers) && kMaxThreads < static_cast<int>(kJoined));
 
     void stop() {
         stopping_.store(true);
@@ -222,18 +225,28 @@ private:
                 self.wake.wait(lock, wanted);
                 self.parked.store(false);
             }
-            seen = posted_.load();  // does not move before this worker has checked out
+            const uint64_t before = seen;
+            seen = posted_.load();
             if (stopping_.load()) return;
+            if (!counts(seen, before, index) || !join(seen / kHelpers)) continue;
             job_->take_chunks(index + 1);
-            running_.fetch_sub(1, std::memory_order_release);
+            left_.fetch_add(1, std::memory_order_release);
         }
+    }
+
+    // False if the job has ended, or another has begun.
+    bool join(uint64_t job) {
+        uint64_t gate = gate_.load(std::memory_order_relaxed);
+        while (gate / kJoined == job)
+            if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acquire)) return true;
+        return false;
     }
 
     const int wanted_;
     std::vector<std::unique_ptr<Worker>> workers_;
     std::atomic<bool> stopping_{false};
     std::atomic<uint64_t> posted_{0};
-    std::atomic<int> running_{0};
+    std::atomic<uint64_t> gate_{0}, left_{0};
     Job* job_ = nullptr;
 };
 

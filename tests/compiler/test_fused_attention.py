@@ -50,6 +50,8 @@ def inputs(rows: int, columns: int, batch: int = 2, *, mask: str = "") -> tuple[
             return x, seen, drop
         case "rows":
             return x, seen, torch.randn(rows, columns, generator=g)
+        case "kept rows":  # all of the first eight
+            return x, seen, (torch.arange(rows) // 8 % 2 == 0)[:, None]
     return x, seen
 
 
@@ -66,6 +68,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], str]] = {
     "a float mask of rows and columns": (lambda s, m: s / 3.0 + m, "rows"),
     "a bool mask": (lambda s, m: torch.where(m, -1e4, s * 0.3), "bool"),
     "a bool mask of what is kept": (lambda s, m: torch.where(m, s * 0.3, -1e4), "bool"),
+    "rows that are kept": (lambda s, m: torch.where(m, s * 0.3, -1e4), "kept rows"),
 }
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -133,3 +134,46 @@ def test_kernels_work_after_fork() -> None:
     result = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=200)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "alive"
+
+
+# Times of one thread and of eight in turns, so that both meet the same other work.
+CROWD = """
+import os, statistics, sys, time
+import numpy as np
+import zeropoint
+from zeropoint import runtime
+
+os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:2]))
+programs, times = {}, {1: [], 8: []}
+x = np.random.default_rng(0).standard_normal((64, 256), dtype=np.float32)
+for turn in range(30):
+    for threads, found in times.items():
+        zeropoint.set_num_threads(threads)
+        if threads not in programs:
+            programs[threads] = runtime.load(sys.argv[1])
+        programs[threads](x)
+        for _ in range(3):
+            start = time.perf_counter()
+            programs[threads](x)
+            found.append(time.perf_counter() - start)
+print(statistics.fmean(times[8]) / statistics.fmean(times[1]))
+"""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this platform has no affinity")
+def test_more_threads_than_cores_do_not_collapse_beside_other_work(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(6))).eval()
+    x = torch.randn(64, 256)
+    zeropoint.compile(zeropoint.to_int8(model, (x,), [x], progress=False), (x,)).save(tmp_path / "model.zpt")
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        command = [sys.executable, "-W", "ignore", "-c", CROWD, str(tmp_path / "model.zpt")]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert result.returncode == 0, result.stderr
+    # It was 102 while a call waited for threads that had no core to begin on.
+    assert float(result.stdout) < 10

@@ -117,7 +117,8 @@ public:
                     o.kind == ScoreOperationKind::add_mask ? ElementType::f32 : ElementType::boolean;
                 if (mask.type != wanted)
                     throw PlanError(std::string("a mask must be ") + name_of(wanted) + ", it is " + name_of(mask.type));
-                if (!mask.sizes.empty() && mask.sizes.back() != 1 && mask.strides.back() != 1)
+                if (!mask.sizes.empty() && mask.sizes.back() != 1 && mask.strides.back() != 1 &&
+                    mask.strides.back() != 0)
                     mask = p.contiguous(mask);
                 const Sizes strides = strides_in(mask, batch, rows, columns);
                 add(mask, strides);

@@ -12,6 +12,8 @@ namespace {
 template <class V, class Pairs>
 class CenteredProducts {
 public:
+    static constexpr bool kWholeGroups = false;
+
     CenteredProducts(const AttentionArgs& a, Pieces& pieces)
         : a_(a),
           k_pairs_((a.depth + 1) / 2),

@@ -3,7 +3,8 @@
 // A Products is made of the arguments and of memory. pack(head) prepares keys and values of a head. scores(head, row,
 // count, to, stride) writes x = (s - score_zero_point) * score_scale of `count` rows; share(i) is where the shares of
 // the i-th of them are put as bytes, take_shares(count) reads them there, and products(head, row, count) multiplies
-// them with the values and writes y. shares(head, row, x, stride) may do all before products, for kRows rows.
+// them with the values and writes y. shares(head, row, x, stride) may do all before products, for kRows rows; where
+// that is quicker than fewer rows without it (kWholeGroups), the last group of rows begins with some of the one before.
 #pragma once
 
 #include "kernels/attention/attention.h"
@@ -133,7 +134,9 @@ void attention_with(const AttentionArgs& a, int64_t begin, int64_t end, uint8_t*
         const int64_t last = a.rows < first + AttentionArgs::kBlock ? a.rows : first + AttentionArgs::kBlock;
         if (head != packed) products.pack(head);
         packed = head;
-        for (int64_t row = first; row < last; row += AttentionArgs::kRows) {
+        for (int64_t next = first; next < last; next += AttentionArgs::kRows) {
+            const bool is_whole = Products::kWholeGroups && last - first >= AttentionArgs::kRows;
+            const int64_t row = is_whole && last - next < AttentionArgs::kRows ? last - AttentionArgs::kRows : next;
             const int64_t count = last - row < AttentionArgs::kRows ? last - row : AttentionArgs::kRows;
             if (count == AttentionArgs::kRows && products.shares(head, row, x, stride)) {
                 products.products(head, row, count);

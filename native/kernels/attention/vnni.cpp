@@ -199,6 +199,8 @@ int32_t as_s8(IntType type, int32_t zero_point) { return type == IntType::u8 ? z
 
 class ShiftedProducts {
 public:
+    static constexpr bool kWholeGroups = true;
+
     ShiftedProducts(const AttentionArgs& a, Pieces& pieces)
         : a_(a),
           k_zero_point_(as_s8(a.k.type, a.k.zero_point)),
@@ -207,7 +209,8 @@ public:
           v_(panels(pieces, a.width, a.columns)),
           q_(operand(pieces, a.depth)),
           p_(operand(pieces, a.columns)),
-          is_plain_(is_plain(a)) {}
+          is_plain_(is_plain()),
+          is_small_(a.share_inverse < kMostSteps) {}
 
     void pack(int64_t head) {
         pack_rows(a_.k.x + a_.place(a_.k.heads, head), a_.k, a_.depth, as_u8(a_.q.type, a_.q.zero_point), k_zero_point_,
@@ -216,6 +219,7 @@ public:
                      v_zero_point_, v_);
         queries_ = a_.q.x + a_.place(a_.q.heads, head);
         results_ = a_.y + a_.place(a_.y_heads, head);
+        for (int o = 0; o < a_.operation_count; ++o) masks_[o] = a_.place(a_.operations[o].heads, head);
     }
     // From here on, the head is the one that was packed last.
     void scores(int64_t, int64_t row, int64_t count, float* to, int64_t stride) {
@@ -230,17 +234,22 @@ public:
             }
         });
     }
-    // The shares of kRows rows from their queries on, if that is all: scores that are scaled by a number at most. The
-    // bytes of scores() and ScoreLine, but rows go side by side, so that none waits for the end of another. False, and
-    // nothing is done, if there is more to do.
-    bool shares(int64_t, int64_t row, float* x, int64_t stride) {
-        if (!is_plain_) return false;
+    // The shares of kRows rows from their queries on: the bytes of scores() and ScoreLine, but rows go side by side, so
+    // that none waits for the end of another. False where a row is not finite, which ScoreLine knows.
+    bool shares(int64_t head, int64_t row, float* x, int64_t stride) {
+        if (!is_small_) return false;
+        if (!is_plain_ || !are_idle(row)) {
+            scores(head, row, kRows, x, stride);
+            __m512 most[kRows];
+            for (int64_t i = 0; i < kRows; ++i) most[i] = operate(row + i, x + i * stride);
+            return exponentials<false>(x, stride, most);
+        }
         put_queries(row, kRows);
         __m512 most[kRows];
         for (__m512& m : most) m = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
         const Score score(a_);
         __m512* const largest = most;
-        const __m512 number = _mm512_set1_ps(a_.operation_count > 0 ? a_.operations[0].number : 1.0f);
+        const __m512 number = _mm512_set1_ps(number_);
         const int64_t columns = a_.columns;
         multiply(q_, kRows, k_, [=](int64_t i, int64_t n, const auto& sums) __attribute__((always_inline)) {
             __m512 m = largest[i];
@@ -255,8 +264,7 @@ public:
             }
             largest[i] = m;
         });
-        exponentials(x, stride, most);
-        return true;
+        return exponentials<true>(x, stride, most);
     }
     uint8_t* share(int64_t i) { return p_.data + i * p_.stride; }
     // Shares as bytes of their type become the operand.
@@ -286,6 +294,7 @@ public:
 
 private:
     static constexpr int64_t kRows = AttentionArgs::kRows;
+    static constexpr float kMostSteps = 1 << 20;  // of shares, so that they are integers
 
     // From a sum to x = (s - score_zero_point) * score_scale.
     struct Score {
@@ -304,14 +313,35 @@ private:
         }
     };
 
-    // Scores with a number at most; and all that is computed of them is finite, and powers are those
-    // of exp_inside: neither scores nor shares need their bounds then.
-    static bool is_plain(const AttentionArgs& a) {
-        constexpr float kMostSteps = 1 << 20, kMostPower = 80;
-        if (a.operation_count > 1 || !(a.share_inverse < kMostSteps)) return false;
-        if (a.operation_count == 1 && a.operations[0].kind != ScoreOperationKind::multiply) return false;
-        const float number = a.operation_count == 1 ? a.operations[0].number : 1.0f;
-        return 255.0f * a.score_scale * std::fabs(number) < kMostPower;
+    // Scores times a number at most, but for masks that have one value for a row; and all that is computed of them is
+    // finite, and powers are those of exp_inside: neither scores nor shares need their bounds then.
+    bool is_plain() {
+        constexpr float kMostPower = 80;
+        int numbers = 0;
+        for (int i = 0; i < a_.operation_count; ++i) {
+            const ScoreOperation& o = a_.operations[i];
+            if (o.kind == ScoreOperationKind::multiply) {
+                number_ = o.number;
+                ++numbers;
+            } else if (!is_of_rows(o)) {
+                return false;
+            }
+        }
+        return numbers <= 1 && 255.0f * a_.score_scale * std::fabs(number_) < kMostPower;
+    }
+    static bool is_of_rows(const ScoreOperation& o) {
+        return o.column == 0 && (o.kind == ScoreOperationKind::keep || o.kind == ScoreOperationKind::replace);
+    }
+    // Whether masks of rows leave kRows of them as they are.
+    bool are_idle(int64_t row) const {
+        for (int o = 0; o < a_.operation_count; ++o) {
+            if (!is_of_rows(a_.operations[o])) continue;
+            const uint8_t* const mask = static_cast<const uint8_t*>(a_.operations[o].mask) + masks_[o];
+            for (int64_t i = row; i < row + kRows; ++i)
+                if ((mask[i * a_.operations[o].row] != 0) != (a_.operations[o].kind == ScoreOperationKind::keep))
+                    return false;
+        }
+        return true;
     }
 
     void put_queries(int64_t row, int64_t count) {
@@ -324,30 +354,97 @@ private:
             q_.put(i, q + i * a_.q.row, a_.depth, flip_of(a_.q.type, IntType::u8), k_zero_point_);
     }
 
-    // From powers, and the largest of each lane, to the operand.
-    __attribute__((noinline)) void exponentials(float* x, int64_t stride, const __m512 (&largest)[kRows]) {
+    // All that is done to the scores of a row, in place: answers the largest of each lane.
+    __m512 operate(int64_t row, float* x) const {
+        for (int i = 0; i < a_.operation_count; ++i) {
+            const ScoreOperation& o = a_.operations[i];
+            const int64_t first = masks_[i] + row * o.row;
+            const float* const mask = static_cast<const float*>(o.mask) + first;
+            const __m512 number = _mm512_set1_ps(o.number);
+            switch (o.kind) {
+                case ScoreOperationKind::multiply:
+                    each(x, [=](__m512 v, int64_t, __mmask16) { return _mm512_mul_ps(v, number); });
+                    break;
+                case ScoreOperationKind::divide:
+                    each(x, [=](__m512 v, int64_t, __mmask16) { return _mm512_div_ps(v, number); });
+                    break;
+                case ScoreOperationKind::add:
+                    each(x, [=](__m512 v, int64_t, __mmask16) { return _mm512_add_ps(v, number); });
+                    break;
+                case ScoreOperationKind::add_mask:
+                    if (o.column == 0)
+                        each(x, [=](__m512 v, int64_t, __mmask16) { return _mm512_add_ps(v, _mm512_set1_ps(*mask)); });
+                    else
+                        each(x, [=](__m512 v, int64_t n, __mmask16 there) {
+                            return _mm512_add_ps(v, _mm512_maskz_loadu_ps(there, mask + n));
+                        });
+                    break;
+                case ScoreOperationKind::keep:
+                    each(x, [&](__m512 v, int64_t n, __mmask16 there) {
+                        return _mm512_mask_mov_ps(number, is_set(o, first + n * o.column, there), v);
+                    });
+                    break;
+                case ScoreOperationKind::replace:
+                    each(x, [&](__m512 v, int64_t n, __mmask16 there) {
+                        return _mm512_mask_mov_ps(v, is_set(o, first + n * o.column, there), number);
+                    });
+                    break;
+            }
+        }
+        __m512 most = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
+        for (int64_t n = 0; n < a_.columns; n += kLanes)
+            most = _mm512_mask_max_ps(most, lanes_before(a_.columns - n), _mm512_load_ps(x + n), most);
+        return most;
+    }
+    // x = next(x, column, columns that are there)
+    template <class Next>
+    __attribute__((always_inline)) void each(float* x, const Next& next) const {
+        const int64_t columns = a_.columns;
+        for (int64_t n = 0; n < columns; n += kLanes)
+            _mm512_store_ps(x + n, next(_mm512_load_ps(x + n), n, lanes_before(columns - n)));
+    }
+    static __mmask16 is_set(const ScoreOperation& o, int64_t at, __mmask16 there) {
+        const uint8_t* const mask = static_cast<const uint8_t*>(o.mask) + at;
+        const __m128i bytes =
+            o.column == 0 ? _mm_set1_epi8(static_cast<char>(*mask)) : _mm_maskz_loadu_epi8(there, mask);
+        return _mm_test_epi8_mask(bytes, bytes);
+    }
+
+    // From powers, and the largest of each lane, to the operand; false where these are not finite.
+    template <bool kIsPlain>
+    __attribute__((noinline)) bool exponentials(float* x, int64_t stride, const __m512 (&largest)[kRows]) {
         const int64_t columns = a_.columns;
         __m512 most[kRows], sum[kRows];
+        bool is_finite = true;
 #pragma GCC unroll 4
         for (int i = 0; i < kRows; ++i) {
-            most[i] = _mm512_set1_ps(Avx512::reduce_max(largest[i]));
+            const float m = Avx512::reduce_max(largest[i]);
+            is_finite = is_finite && std::fabs(m) <= std::numeric_limits<float>::max();
+            most[i] = _mm512_set1_ps(m);
             sum[i] = _mm512_setzero_ps();
         }
+        if (!kIsPlain && !is_finite) return false;
         for (int64_t n = 0; n < columns; n += kLanes) {
             const __mmask16 there = lanes_before(columns - n);
 #pragma GCC unroll 4
             for (int i = 0; i < kRows; ++i) {
                 float* const at = x + i * stride + n;
                 const __m512 power = _mm512_maskz_sub_ps(there, _mm512_load_ps(at), most[i]);
-                const __m512 e = _mm512_maskz_mov_ps(there, Activations<Avx512>::exp_inside(power));
+                using Of = Activations<Avx512>;
+                const __m512 e = _mm512_maskz_mov_ps(there, kIsPlain ? Of::exp_inside(power) : Of::exp(power));
                 _mm512_store_ps(at, e);
                 sum[i] = _mm512_add_ps(sum[i], e);
             }
         }
         float factor[kRows];
 #pragma GCC unroll 4
-        for (int i = 0; i < kRows; ++i) factor[i] = 1.0f / Avx512::reduce_add(sum[i]);
+        for (int i = 0; i < kRows; ++i) {
+            factor[i] = 1.0f / Avx512::reduce_add(sum[i]);
+            is_finite = is_finite && factor[i] == factor[i];
+        }
+        if (!kIsPlain && !is_finite) return false;
         put_shares(x, stride, factor);
+        return true;
     }
     // Bytes as kernels/gemm/epilogue_avx512.h packs them, shifted to u8.
     __attribute__((always_inline)) void put_shares(const float* x, int64_t stride, const float (&multipliers)[kRows]) {
@@ -405,8 +502,10 @@ private:
     int32_t k_zero_point_, v_zero_point_;
     Panels k_, v_;
     Operand q_, p_;
-    bool is_plain_;
-    const uint8_t* queries_ = nullptr;  // of the head
+    float number_ = 1;  // of plain scores
+    bool is_plain_, is_small_;
+    int64_t masks_[AttentionArgs::kOperations] = {};  // where those of the head begin
+    const uint8_t* queries_ = nullptr;                // of the head
     uint8_t* results_ = nullptr;
 };
 

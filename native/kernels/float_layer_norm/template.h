@@ -21,16 +21,15 @@ double float_sum(const float* x, int64_t length, float filler, const Next& next)
         for (F& part : parts) part = V::set(0.0f);
         for (; i + kLanes <= end; i += kLanes)
             for (int k = 0; k < kParts; ++k) parts[k] = next(parts[k], V::load(x + i + k * V::W));
-        float lanes[kLanes];
         if (i < end) {
+            float lanes[kLanes];
             for (int k = 0; k < kLanes; ++k) lanes[k] = i + k < end ? x[i + k] : filler;
             for (int k = 0; k < kParts; ++k) parts[k] = next(parts[k], V::load(lanes + k * V::W));
             i = end;
         }
-        for (int k = 0; k < kParts; ++k) V::store(lanes + k * V::W, parts[k]);
-        for (int half = kLanes / 2; half > 0; half /= 2)
-            for (int k = 0; k < half; ++k) lanes[k] += lanes[k + half];
-        total += static_cast<double>(lanes[0]);
+        for (int half = kParts / 2; half > 0; half /= 2)
+            for (int k = 0; k < half; ++k) parts[k] = V::add(parts[k], parts[k + half]);
+        total += static_cast<double>(V::reduce_add(parts[0]));
     }
     return total;
 }

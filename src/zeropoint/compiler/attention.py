@@ -31,7 +31,7 @@ def fuse_attention(builder: ProgramBuilder) -> None:
         uses = StepUses(builder)
         found = _Attention.around(builder, uses, softmax)
         if found is not None:
-            replace_steps(builder, found.steps, found.last, found.fused())
+            replace_steps(builder, found.steps, found.last, *found.fused(builder))
 
 
 class _Attention(NamedTuple):
@@ -43,10 +43,13 @@ class _Attention(NamedTuple):
     quantize: Step
     product: Step
     transpose: Step | None
+    windows: list[
+        Step
+    ]  # reshapes around a mask of windows: (images * windows, ...) to (images, windows, ...), and back
 
     @property
     def steps(self) -> list[Step]:
-        steps = [self.scores, self.dequantize, *self.maps, self.softmax, self.quantize, self.product]
+        steps = [self.scores, self.dequantize, *self.maps, *self.windows, self.softmax, self.quantize, self.product]
         return steps if self.transpose is None else [*steps, self.transpose]
 
     @property
@@ -59,13 +62,21 @@ class _Attention(NamedTuple):
         if not _is_last_axis(builder, softmax):
             return None
         name, maps, operations = softmax.inputs[0], list[Step](), list[_Operation]()
-        while (step := uses.maker(name, "map")) is not None:
+        windows, outside = list[Step](), list[_Operation]()
+        while (step := uses.maker(name, "map", "reshape")) is not None:
+            if step.op == "reshape":
+                windows.insert(0, step)
+                name = step.inputs[0]
+                continue
             chain = next((found for i in step.inputs if (found := _chain(builder, uses, step, i)) is not None), None)
             if chain is None:
                 return None
             name, more = chain
             maps.insert(0, step)
             operations = more + operations
+            outside += more if len(windows) != 1 else []
+        if windows and not _are_windows(builder, windows, outside):
+            return None
         dequantize = uses.maker(name, "dequantize")
         scores = uses.maker(dequantize.inputs[0], "matmul") if dequantize is not None else None
         quantize = uses.reader(softmax.outputs[0], "quantize")
@@ -81,9 +92,10 @@ class _Attention(NamedTuple):
         if not _is_same_scale(scores, "", dequantize, "") or not _is_same_scale(quantize, "", product, "a_"):
             return None
         transpose = _transpose_behind(builder, uses, product)
-        return cls(scores, dequantize, operations, maps, softmax, quantize, product, transpose)
+        return cls(scores, dequantize, operations, maps, softmax, quantize, product, transpose, windows)
 
-    def fused(self) -> Step:
+    def fused(self, builder: ProgramBuilder) -> list[Step]:
+        """The step, between those that give its inputs an axis of windows and take it from the result."""
         scores, quantize, product = self.scores.attributes, self.quantize.attributes, self.product.attributes
         attributes: dict[str, Any] = {}
         for kind in ("scale", "zero_point"):
@@ -94,8 +106,18 @@ class _Attention(NamedTuple):
         attributes["operations"] = [operation.described() for operation in self.operations]
         attributes |= {"safe": self.softmax.attributes["safe"], "heads_inside": self.transpose is not None}
         masks = [operation.mask for operation in self.operations if operation.mask is not None]
-        inputs = [self.scores.inputs[0], self.scores.inputs[1], self.product.inputs[1], *masks]
-        return Step("attention", inputs, self.last.outputs, attributes)
+        matrices = [str(name) for name in (self.scores.inputs[0], self.scores.inputs[1], self.product.inputs[1])]
+        if not self.windows:
+            return [Step("attention", [*matrices, *masks], self.last.outputs, attributes)]
+        *batch, rows, columns = self.windows[0].attributes["shape"]
+        shapes = ([*batch, rows, -1], [*batch, -1, columns], [*batch, columns, -1])
+        split = [builder.fresh(name) for name in matrices]
+        made = builder.fresh(self.last.outputs[0])
+        return [
+            *(Step("reshape", [x], [y], {"shape": shape}) for x, y, shape in zip(matrices, split, shapes)),
+            Step("attention", [*split, *masks], [made], attributes),
+            Step("flatten", [made], self.last.outputs, {"first": 0, "last": 1}),
+        ]
 
 
 def split_attention(step: Step, fresh: Fresh) -> list[Step] | None:
@@ -142,6 +164,21 @@ def _operation_step(name: str, number: list[Any], x: str, mask: str | None, y: s
     return Step("map", [x] if mask is None else [x, mask], [y], {"types": types, "code": code})
 
 
+def _are_windows(builder: ProgramBuilder, windows: list[Step], outside: list[_Operation]) -> bool:
+    """Whether reshapes split the first axis of scores and join it again, with no mask that has this axis outside."""
+    if len(windows) != 2:
+        return False
+    split, joined = windows[0].attributes["shape"], windows[1].attributes["shape"]
+    masks = [builder.shapes.get(operation.mask) for operation in outside if operation.mask is not None]
+    are_repeated = all(shape is not None and (len(shape) < 4 or shape[-4] == 1) for shape in masks)
+    sizes = split[-3:]
+    # Sizes that are numbers are the same for all inputs.
+    is_known = all(type(size) is int and size > 0 for size in sizes) and -1 not in split
+    shape = builder.shapes.get(windows[0].inputs[0] or "")
+    has_sizes = shape is not None and len(shape) == 4 and list(shape[1:]) == sizes
+    return is_known and has_sizes and are_repeated and len(split) == 5 and list(joined[1:]) == sizes
+
+
 def _is_last_axis(builder: ProgramBuilder, softmax: Step) -> bool:
     axis, shape = softmax.attributes["axis"], builder.shapes.get(softmax.outputs[0])
     return axis == -1 or (shape is not None and axis == len(shape) - 1)
@@ -155,7 +192,7 @@ def _chain(
     builder: ProgramBuilder, uses: StepUses, step: Step, name: str | None
 ) -> tuple[str, list[_Operation]] | None:
     """The code of a map as operations on one of its inputs, if it is that: each reads what the one before it gave."""
-    if name is None or uses.maker(name, "map", "dequantize") is None:
+    if name is None or uses.maker(name, "map", "dequantize", "reshape") is None:
         return None
     types, code = step.attributes["types"], step.attributes["code"]
     first = len(step.inputs)

@@ -45,13 +45,13 @@ class StepUses:
         return name in self._outputs
 
 
-def replace_steps(builder: ProgramBuilder, replaced: Iterable[Step], last: Step, step: Step) -> None:
-    """Put one step where `last` was; all that it replaces, `last` among them, go."""
+def replace_steps(builder: ProgramBuilder, replaced: Iterable[Step], last: Step, *steps: Step) -> None:
+    """Put steps where `last` was; all that it replaces, `last` among them, go."""
     gone = {id(old) for old in replaced}
-    kept = []
+    kept: list[Step] = []
     for old in builder.steps:
         if old is last:
-            kept.append(step)
+            kept += steps
         elif id(old) not in gone:
             kept.append(old)
     builder.steps = kept

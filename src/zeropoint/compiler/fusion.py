@@ -10,6 +10,7 @@ import torch
 
 from zeropoint.compiler.attention import fuse_attention, split_attention
 from zeropoint.compiler.def_use import Fresh
+from zeropoint.compiler.early_quantize import quantize_early
 from zeropoint.compiler.expression_tables import tabulate_expressions
 from zeropoint.compiler.float_stages import (
     fuse_dynamic_functions,
@@ -174,6 +175,7 @@ def _drop_dead(builder: ProgramBuilder) -> None:
 
 # In this order: an expression that has been joined with another is no mask of attention any more.
 FUSIONS: tuple[Fusion, ...] = (
+    Fusion("moves before quantize", "moves behind it", quantize_early),
     Fusion("dequantize, maps of it alone, quantize", "a table", tabulate_expressions),
     Fusion("a table behind a layer or a table", "that layer or table", _fold_tables, _split_table),
     Fusion("a sum or product behind a layer", "that layer", _fold_pairs, _split_pair),
