@@ -200,6 +200,11 @@ def end_in_time(loop: asyncio.AbstractEventLoop) -> None:
     signal.signal(signal.SIGTERM, handle)
 
 
+if "MODEL" not in os.environ:
+    raise SystemExit("set MODEL to a program: zeropoint quantize model.pt2 --data images.npy -o model.zpt")
 MODEL = os.environ["MODEL"]
 NAME = "" if MODEL.endswith(".onnx") else Path(MODEL).stem
-app = Server(load(MODEL, int(os.environ.get("THREADS", "1"))), NAME)
+try:
+    app = Server(load(MODEL, int(os.environ.get("THREADS", "1"))), NAME)
+except (OSError, ValueError) as error:
+    raise SystemExit(f"MODEL={MODEL}: {error}") from None
