@@ -100,7 +100,7 @@ def test_show_writes_a_page_beside_the_program(program: str) -> None:
 def test_show_takes_data_and_runs_nothing_if_asked(program: str) -> None:
     loaded = zeropoint.runtime.load(program)
     np.savez(
-        "inputs.npz", **{n: np.zeros(s, d) for (n, d, _), s in zip(loaded.inputs, loaded._native.example_shapes())}
+        "inputs.npz", **{n: np.zeros(s, d) for (n, d, _), s in zip(loaded.inputs, loaded.example_shapes)}
     )
     ran = run("show", program, "--data", "inputs.npz", "--no-time", "-o", "own.html", "--json")
     assert ran.code == 0
