@@ -44,7 +44,8 @@ SUITES = (
     "scaling",
     "script",
 )
-ON_REQUEST = ("architectures", "pretrained", "onnx_files")  # need packages (`make bench-architectures`, `-pretrained`)
+# These need packages (`make bench-architectures`, `-pretrained`).
+ON_REQUEST = ("architectures", "pretrained", "onnx_files", "torch_compile")
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import importlib
 import io
 import json
 import os
@@ -16,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import golden_programs
 import numpy as np
@@ -24,18 +26,19 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples" / "serving"
 MODEL = golden_programs.FOLDER / "image.zpt"
 MOST, SECONDS = 200_000, 1.5
+SERVER_PARTS = {"batching", "metrics", "open_inference"}  # files beside server.py
 X = np.ones((2, 3, 8, 8), np.float32)
 
 
 class Running:
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, **environment: str) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         app = ["uvicorn", "--app-dir", str(EXAMPLES), "server:app"]
         self.process = subprocess.Popen(
             [sys.executable, "-m", *app, "--port", str(self.port), "--log-level", "error"],
-            env={**os.environ, "MODEL": str(MODEL), "MOST_BYTES": str(most), "SECONDS": str(SECONDS)},
+            env={**os.environ, "MODEL": str(MODEL), "MOST_BYTES": str(most), "SECONDS": str(SECONDS)} | environment,
         )
         for _ in range(600):
             with contextlib.suppress(OSError):
@@ -62,8 +65,8 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(most: int = MOST) -> Iterator[Running]:
-    server = Running(most)
+def running(most: int = MOST, **environment: str) -> Iterator[Running]:
+    server = Running(most, **environment)
     try:
         yield server
     finally:
@@ -289,13 +292,110 @@ def test_the_protocol_has_limits_of_its_own(server: Running) -> None:
     assert server.ask(body, "/v2/models/image/infer")[0] == 400
 
 
-def test_integers_are_neither_cut_nor_rounded() -> None:
+# --------------------------------------------------------------------------------------------------- several as one
+
+
+def test_requests_of_many_clients_run_as_few_calls_and_each_gets_its_own_answer() -> None:
+    from zeropoint import runtime
+
+    program, random = runtime.load(MODEL), np.random.default_rng(0)
+    sizes, rounds = [1, 1, 2, 1, 3, 1, 1, 1], 5
+    wrong = written(random.standard_normal((1, 4, 8, 8)).astype(np.float32))  # one channel too many
+    answers: list[tuple[int, bytes, np.ndarray | None]] = []
+
+    def client(own: Running, count: int, seed: int) -> None:
+        mine = np.random.default_rng(seed)
+        for i in range(rounds):
+            if seed == 7 and i % 2:
+                answers.append((*own.ask(wrong), None))
+                continue
+            x = mine.standard_normal((count, 3, 8, 8)).astype(np.float32)
+            answers.append((*own.ask(written(x)), x))
+
+    with running(MOST_SAMPLES="4", WAIT="0.3") as own:
+        clients = [threading.Thread(target=client, args=(own, count, seed)) for seed, count in enumerate(sizes)]
+        for one in clients:
+            one.start()
+        for one in clients:
+            one.join()
+        begin = time.monotonic()
+        assert own.ask(written(X))[0] == 200  # nobody else comes
+        assert time.monotonic() - begin >= 0.3
+        status, asked_of = asked(own)
+        assert status == 200, asked_of
+        metrics = dict(line.rsplit(" ", 1) for line in own.ask(None, "/metrics", "GET")[1].decode().splitlines())
+    assert len(answers) == rounds * len(sizes)
+    for status, answer, x in answers:
+        if x is None:
+            assert status == 400
+            assert "shape" in answer.decode()
+        else:
+            assert status == 200, answer
+            np.testing.assert_array_equal(np.load(io.BytesIO(answer)), program(x))
+    right = [x for _, _, x in answers if x is not None]
+    assert int(metrics["zeropoint_program_samples_total"]) == sum(map(len, right)) + 2 * len(X)
+    assert int(metrics["zeropoint_program_calls_total"]) < 0.7 * len(right)
+
+
+def test_what_fails_in_a_batch_fails_alone() -> None:
+    batching = of_examples("batching")
+    found = batching.Batching(Picky(), 8, 0.5)
+    results: dict[int, object] = {}
+
+    def call(value: int) -> None:
+        try:
+            results[value] = found(np.full((1, 2), value, np.float32))
+        except ValueError as error:
+            results[value] = str(error)
+
+    callers = [threading.Thread(target=call, args=(value,)) for value in (1, 2, 3, -1)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert results.pop(-1) == "a value is negative"
+    for value, result in results.items():
+        np.testing.assert_array_equal(result["twice"], [[2 * value] * 2])  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("remembering", "state"), ("ranged", "beside others"), ("sized", "beside others"), ("fixed", "fixed")],
+)
+def test_programs_whose_samples_depend_on_each_other_are_not_batched(name: str, why: str) -> None:
+    batching = of_examples("batching")
+    from zeropoint import runtime
+
+    program = runtime.load(golden_programs.FOLDER / f"{name}.zpt") if name != "fixed" else Picky(2)
+    with pytest.raises(ValueError, match=why):
+        batching.Batching(program, 8, 0.1)
+
+
+class Picky:
+    """What stands for a program that refuses some values: the files in tests/golden have none."""
+
+    state = outputs = ()
+    example_shapes = ((1, 2),)
+
+    def __init__(self, batch: int | str = "n") -> None:
+        self.inputs = (("x", "float32", (batch, 2)),)
+
+    def __call__(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        if (x == -1).any():
+            raise ValueError("a value is negative")
+        return {"twice": 2 * x}
+
+
+def of_examples(name: str) -> ModuleType:
     sys.path.insert(0, str(EXAMPLES))
     try:
-        import open_inference
+        return importlib.import_module(name)
     finally:
         sys.path.remove(str(EXAMPLES))
-    protocol = open_inference.OpenInference(Doubled(), "doubled")
+
+
+def test_integers_are_neither_cut_nor_rounded() -> None:
+    protocol = of_examples("open_inference").OpenInference(Doubled(), "doubled")
     made = protocol.infer(request_of([1, -128, 127]))
     assert made["outputs"] == [{"name": "y", "datatype": "INT8", "shape": [3], "data": [2, 0, -2]}]  # int8 wraps
     for data, why in (
@@ -352,11 +452,11 @@ def test_the_client_of_the_page_runs(server: Running, tmp_path: Path) -> None:
 
 def test_the_image_has_the_files_that_the_server_imports() -> None:
     text = (EXAMPLES / "Dockerfile").read_text()
-    for name in {"server.py", *(f"{module}.py" for module in ("open_inference", "metrics"))}:
+    for name in {"server.py", *(f"{module}.py" for module in SERVER_PARTS)}:
         assert f"examples/serving/{name}" in text
         assert (EXAMPLES / name).exists()
     imported = set(re.findall(r"^from (\w+) import", (EXAMPLES / "server.py").read_text(), re.MULTILINE))
-    assert {name for name in imported if (EXAMPLES / f"{name}.py").exists()} == {"open_inference", "metrics"}
+    assert {name for name in imported if (EXAMPLES / f"{name}.py").exists()} == SERVER_PARTS
 
 
 def test_sigterm_ends_the_server_although_clients_hang() -> None:

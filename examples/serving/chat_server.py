@@ -13,15 +13,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, HTTPException
-from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
-
 from zeropoint import generation
 
+try:
+    from fastapi import FastAPI, HTTPException
+    from fastapi.responses import StreamingResponse
+    from pydantic import BaseModel, ConfigDict, Field
+except ImportError as error:
+    raise SystemExit(f"{error}: pip install fastapi tokenizers") from None
+
+if "MODEL" not in os.environ:
+    raise SystemExit("set MODEL to the program of a language model: zeropoint quantize model.gguf -o model.zpt")
 PATH = Path(os.environ["MODEL"])
 MOST_NEW = int(os.environ.get("MOST_NEW", "1024"))  # tokens of an answer
-model = generation.load(PATH)
+try:
+    model = generation.load(PATH)
+except (OSError, ValueError, ImportError) as error:
+    raise SystemExit(f"MODEL={PATH}: {error}") from None
 app = FastAPI(title=PATH.stem)
 
 

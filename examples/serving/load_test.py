@@ -23,8 +23,8 @@ import numpy as np
 HERE = Path(__file__).parent
 
 
-def start(model: Path, port: int, threads: int) -> subprocess.Popen:
-    environment = {**os.environ, "MODEL": str(model), "THREADS": str(threads)}
+def start(model: Path, port: int, threads: int, most: int = 1) -> subprocess.Popen:
+    environment = {**os.environ, "MODEL": str(model), "THREADS": str(threads), "MOST_SAMPLES": str(most)}
     command = [sys.executable, "-m", "uvicorn", "--app-dir", str(HERE), "server:app", "--port", str(port)]
     process = subprocess.Popen([*command, "--log-level", "error"], env=environment)
     for _ in range(300):
@@ -75,13 +75,17 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=20, help="for each server")
     parser.add_argument("--threads", type=int, default=1, help="for one inference")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=1, help="also a server that runs up to so many requests as one")
     options = parser.parse_args()
     print(f"{machine()}; clients {options.clients}, threads per inference {options.threads}\n")
     written = io.BytesIO()
     np.save(written, np.random.default_rng(0).standard_normal((1, 3, 224, 224)).astype(np.float32))
     models = {"zeropoint": "model.zpt", "ONNX Runtime": "model.onnx"}
+    if options.batch > 1:
+        models[f"zeropoint, batches of up to {options.batch}"] = "model.zpt"
     servers = {
-        name: start(options.folder / file, 8411 + i, options.threads) for i, (name, file) in enumerate(models.items())
+        name: start(options.folder / file, 8411 + i, options.threads, options.batch if "batches" in name else 1)
+        for i, (name, file) in enumerate(models.items())
     }
     try:
         found: dict[str, list[float]] = {name: [] for name in models}

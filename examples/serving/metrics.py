@@ -2,6 +2,7 @@
 
 import bisect
 from collections import Counter
+from typing import Any
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 
@@ -21,8 +22,8 @@ class Metrics:
             self._slots[bisect.bisect_left(BOUNDS, seconds)] += 1
             self._seconds += seconds
 
-    def text(self, held: int) -> str:
-        """All of them, and the bytes of bodies that are held now."""
+    def text(self, held: int, batching: Any) -> str:
+        """All of them, the bytes of bodies that are held now, and, if requests are collected, calls and samples."""
         lines = ["# TYPE zeropoint_requests_total counter"]
         for (route, status), number in sorted(self._requests.items()):
             lines.append(f'zeropoint_requests_total{{route="{route}",status="{status}"}} {number}')
@@ -33,4 +34,7 @@ class Metrics:
             lines.append(f'zeropoint_request_seconds_bucket{{le="{bound}"}} {below}')
         lines += [f"zeropoint_request_seconds_sum {self._seconds}", f"zeropoint_request_seconds_count {below}"]
         lines += ["# TYPE zeropoint_bytes_held gauge", f"zeropoint_bytes_held {held}"]
+        for name in ("calls", "samples") if hasattr(batching, "calls") else ():
+            lines += [f"# TYPE zeropoint_program_{name}_total counter"]
+            lines += [f"zeropoint_program_{name}_total {getattr(batching, name)}"]
         return "\n".join(lines) + "\n"

@@ -3,7 +3,8 @@
 POST /predict takes an array as ``numpy.save`` writes it, and returns one. The addresses under /v2 are those of the Open
 Inference Protocol, for a model with the name of the file; /metrics is for Prometheus. A file that ends in .onnx is run
 by ONNX Runtime instead, for comparison, behind /predict alone. More settings: THREADS of one inference (1), MOST_BYTES
-of a request (64 MB; an eighth of it in JSON), and SECONDS that a client may take to send it or to read the answer (10).
+of a request (64 MB; an eighth of it in JSON), SECONDS that a client may take to send it or to read the answer (10), and
+MOST_SAMPLES that run as one call of the program (1), for which the first one waits at most WAIT seconds (0.005).
 """
 
 import asyncio
@@ -13,10 +14,12 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from batching import Batching
 from metrics import Metrics
 from open_inference import OpenInference
 
@@ -24,6 +27,8 @@ MOST_BYTES = int(os.environ.get("MOST_BYTES", "64_000_000"))
 MOST_JSON = MOST_BYTES // 8  # the lists that it is read to take several times its size
 MOST_AT_ONCE = 8 * MOST_BYTES  # of all requests that are being received or answered
 SECONDS = float(os.environ.get("SECONDS", "10"))
+MOST_SAMPLES = int(os.environ.get("MOST_SAMPLES", "1"))
+WAIT = float(os.environ.get("WAIT", "0.005"))
 AT_THE_END = min(SECONDS, 5)  # for requests that are being answered when the server is told to end
 
 Message = dict[str, Any]
@@ -49,7 +54,8 @@ def load(path: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
     import zeropoint
 
     zeropoint.set_num_threads(threads)
-    return zeropoint.runtime.load(path)  # PyTorch is never imported
+    program = zeropoint.runtime.load(path)  # PyTorch is never imported
+    return Batching(program, MOST_SAMPLES, WAIT) if MOST_SAMPLES > 1 else program
 
 
 def array_of(body: bytes) -> np.ndarray:
@@ -114,7 +120,7 @@ class Server:
             ("POST", "/predict"): ("predict", self._answer),
             ("GET", "/metrics"): (
                 "metrics",
-                lambda _: (self._metrics.text(self._held).encode(), "text/plain; version=0.0.4"),
+                lambda _: (self._metrics.text(self._held, self._predict).encode(), "text/plain; version=0.0.4"),
             ),
         }
         if self._protocol is not None:
@@ -177,7 +183,10 @@ class Server:
         while True:
             event = (await receive())["type"]
             if event == "lifespan.startup":
-                end_in_time(asyncio.get_running_loop())
+                loop = asyncio.get_running_loop()
+                end_in_time(loop)
+                if MOST_SAMPLES > 1:  # requests wait for each other in threads
+                    loop.set_default_executor(ThreadPoolExecutor(4 * MOST_SAMPLES))
             await send({"type": f"{event}.complete"})
             if event == "lifespan.shutdown":
                 return
@@ -200,6 +209,11 @@ def end_in_time(loop: asyncio.AbstractEventLoop) -> None:
     signal.signal(signal.SIGTERM, handle)
 
 
+if "MODEL" not in os.environ:
+    raise SystemExit("set MODEL to a program: zeropoint quantize model.pt2 --data images.npy -o model.zpt")
 MODEL = os.environ["MODEL"]
 NAME = "" if MODEL.endswith(".onnx") else Path(MODEL).stem
-app = Server(load(MODEL, int(os.environ.get("THREADS", "1"))), NAME)
+try:
+    app = Server(load(MODEL, int(os.environ.get("THREADS", "1"))), NAME)
+except (OSError, ValueError) as error:
+    raise SystemExit(f"MODEL={MODEL}: {error}") from None

@@ -17,6 +17,7 @@ from zeropoint.tokenizer_json import tokenizer_of
 
 ENTRY = "zeropoint.sentence_encoder"  # of the metadata of a program file
 _LENGTHS = 8  # texts are padded to a multiple of it, so that programs meet few shapes
+_TOGETHER = 1024  # tokens that run as one call: more of them, and values between layers leave the caches
 _MOST = 1 << 20
 
 
@@ -130,7 +131,7 @@ class SentenceEncoder:
 
         Args:
             prompt_name: of the prompt that is put in front of each text.
-            batch_size: the most texts that run together; texts of similar length do.
+            batch_size: the most texts that run together; texts of similar length do, and of long ones fewer.
         """
         if isinstance(texts, str):
             found: np.ndarray = self.encode([texts], prompt_name=prompt_name)[0]
@@ -140,8 +141,9 @@ class SentenceEncoder:
         rows = self.tokens(texts, prompt_name)
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         made = np.empty((len(rows), self.about.width), np.float32)
-        for begin in range(0, len(order), batch_size):
-            places = order[begin : begin + batch_size]
+        while order:  # from the longest on
+            count = min(batch_size, max(1, _TOGETHER // max(1, len(rows[order[-1]]))))
+            places, order = order[-count:], order[:-count]
             made[places] = self.run(*self._padded([rows[i] for i in places]))
         return made
 

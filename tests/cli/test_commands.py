@@ -21,6 +21,8 @@ from zeropoint import _native
 from zeropoint.cli import diagnosis
 from zeropoint.runtime.advice import _WORDS
 
+FIXED = 4  # samples that fixed.pt2 takes, and example inputs of model.pt2
+
 # ------------------------------------------------------------------------------------------------------------ export
 
 
@@ -88,6 +90,8 @@ def test_show_writes_a_page_beside_the_program(program: str) -> None:
     assert ran.code == 0
     facts = ran.json()
     assert facts["output"] == "shown.html"
+    assert run("show", "model.pt2", "--json").json()["output"] == "model.plan.html"  # beside that of model.zpt
+    assert run("show", program, program, "--json").json()["output"] == "shown-shown.html"
     assert facts["steps"] > 0
     assert facts["microseconds"] > 0
     assert "<h1>shown.zpt</h1>" in Path("shown.html").read_text()
@@ -96,7 +100,7 @@ def test_show_writes_a_page_beside_the_program(program: str) -> None:
 def test_show_takes_data_and_runs_nothing_if_asked(program: str) -> None:
     loaded = zeropoint.runtime.load(program)
     np.savez(
-        "inputs.npz", **{n: np.zeros(s, d) for (n, d, _), s in zip(loaded.inputs, loaded._native.example_shapes())}
+        "inputs.npz", **{n: np.zeros(s, d) for (n, d, _), s in zip(loaded.inputs, loaded.example_shapes)}
     )
     ran = run("show", program, "--data", "inputs.npz", "--no-time", "-o", "own.html", "--json")
     assert ran.code == 0
@@ -184,7 +188,7 @@ def test_quantize_ends_with_accuracy_size_speed_and_the_next_command() -> None:
     ).out.splitlines()
     assert accuracy.startswith("accuracy   SQNR")
     assert "smaller than float" in size
-    assert "for a batch:" in speed
+    assert "for one sample:" in speed  # as `bench` measures it, whatever the batch of the calibration was
     assert following == "next       zeropoint show x.zpt"
 
 
@@ -208,6 +212,40 @@ def test_a_model_with_a_fixed_batch_gets_batches_of_that_size() -> None:
     ran = run("quantize", "fixed.pt2", "-d", "images.npy", "-o", "out.pt2")
     assert ran.code == 0
     assert "2 of 10 samples are skipped" in ran.err
+    few = run("quantize", "fixed.pt2", "-d", "images.npy", "-n", "3", "-o", "out.pt2")
+    assert few.code == 1
+    assert f"fixed batch size of {FIXED}, got 3 samples" in few.err
+
+
+@pytest.mark.parametrize("model", ["fixed.pt2", "fixed.zpt"])
+def test_run_takes_every_sample_although_the_batch_is_fixed(model: str) -> None:
+    assert run("quantize", "fixed.pt2", "-d", "images.npy", "-o", "fixed.zpt").code == 0
+    ran = run("run", model, "-d", "images.npy", "-o", "every.npy", "--batch", "3")
+    assert ran.code == 0
+    assert "the last 2 samples ran with copies of the last one" in ran.err
+    backwards = np.load("images.npy")[::-1]
+    np.save("backwards.npy", backwards)
+    assert run("run", model, "-d", "backwards.npy", "-o", "again.npy").code == 0
+    assert np.allclose(np.load("every.npy"), np.load("again.npy")[::-1], atol=1e-6)
+
+
+def test_run_refuses_a_rest_whose_results_it_could_not_tell_apart(folder: Path) -> None:
+    mean = torch.nn.Sequential(torch.nn.Flatten(0))
+    torch.export.save(torch.export.export(mean, (torch.zeros(4, 1, 8, 8),)), folder / "flat.pt2")
+    ran = run("run", "flat.pt2", "-d", "images.npy")
+    assert ran.code == 1
+    assert "pass a multiple of 4 samples" in ran.err
+
+
+@pytest.mark.parametrize("mode", ["dynamic", "weight_only"])
+def test_modes_without_calibration_need_no_data(mode: str) -> None:
+    ran = run("quantize", "model.pt2", "-o", "out.zpt", "--mode", mode, "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json()["samples"] == FIXED
+    refused = run("quantize", "model.pt2", "-o", "out.zpt")
+    assert refused.code == 2
+    assert "needs none with --mode dynamic" in " ".join((refused.out + refused.err).replace("\u2502", " ").split())
+    assert run("quantize", "script.pt", "-o", "out.zpt", "--mode", "dynamic").code == 2
 
 
 @pytest.mark.parametrize("mode", ["dynamic", "weight_only"])

@@ -89,13 +89,14 @@ def test_files_are_checked_before_a_model_is_read(
     assert message in words(ran)
 
 
-def test_every_file_that_a_command_writes_is_checked() -> None:
+def test_every_file_that_a_command_reads_or_writes_is_checked() -> None:
     for command in app.registered_commands:
         assert command.callback is not None
         hints = get_type_hints(command.callback, include_extras=True)
         for name, hint in hints.items():
             if name == "data" or ("Path" in str(get_args(hint)[:1]) and command.callback.__name__ != "migrate"):
-                assert hint.__metadata__[0].callback is not None, f"{command.callback.__name__}: {name}"
+                option = hint.__metadata__[0]  # `exists`: typer checks it
+                assert option.callback is not None or option.exists, f"{command.callback.__name__}: {name}"
 
 
 def test_a_folder_without_permission_is_found_first(monkeypatch: pytest.MonkeyPatch) -> None:

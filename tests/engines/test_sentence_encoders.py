@@ -139,6 +139,18 @@ def test_a_vector_does_not_depend_on_the_texts_beside_it(made: Path) -> None:
     np.testing.assert_array_equal(np.stack([encoder.encode(text) for text in TEXTS]), together)
 
 
+def test_long_texts_run_in_batches_that_stay_in_the_caches(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = sentence_encoder.load(made)
+    shapes, run = [], encoder.run
+    monkeypatch.setattr(encoder, "run", lambda ids, mask: shapes.append(ids.shape) or run(ids, mask))
+    texts = [word for i in range(60) for word in ("a " * 60, f"b {i}")]
+    together = encoder.encode(texts, batch_size=32)
+    assert max(rows * length for rows, length in shapes) <= 1024
+    assert len({length for _, length in shapes}) == 2  # short texts are not padded to the long ones
+    assert max(rows for rows, _ in shapes) == 32
+    np.testing.assert_array_equal(encoder.encode(texts[1]), together[1])
+
+
 def test_below_the_target_nothing_is_written(tmp_path: Path, made: Path) -> None:
     with pytest.raises(ValueError, match=r"is below the target 1\.0: int8: 0\.999.*No file was written"):
         compile_encoder(made.parent / "made", tmp_path / "new.zpt", TEXTS, target=1.0)

@@ -10,6 +10,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from transformers import Trainer, TrainingArguments
@@ -131,3 +132,38 @@ def test_the_trainer_of_transformers_follows_the_schedule(tmp_path: Path) -> Non
 def test_a_model_without_fake_quantization_is_refused() -> None:
     with pytest.raises(ValueError, match="has no fake quantization to schedule"):
         OfTransformers().on_epoch_begin(None, type("State", (), {"epoch": 0})(), None, model=nn.Linear(2, 2))
+
+
+SHARDED = """
+import torch, torch.distributed as distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from transformers import TrainerState, TrainingArguments
+import zeropoint
+from zeropoint.integrations.transformers_trainer import QuantizationAwareTraining
+distributed.init_process_group("gloo", init_method="file://FOLDER/group", rank=0, world_size=1)
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+mapping = zeropoint.get_default_qat_qconfig_mapping("native")
+prepared = zeropoint.prepare_qat_graph(model, mapping, (torch.randn(2, 4),))
+arguments = TrainingArguments("FOLDER", use_cpu=True, report_to=[])
+QuantizationAwareTraining().on_epoch_begin(arguments, TrainerState(), None, model=prepared)
+fully_shard(prepared, mesh=init_device_mesh("cpu", (1,)))
+try:
+    QuantizationAwareTraining().on_epoch_begin(arguments, TrainerState(), None, model=prepared)
+except NotImplementedError as error:
+    print(error)
+distributed.destroy_process_group()
+"""
+
+
+def test_weights_that_fsdp2_keeps_in_parts_are_refused_in_words(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", SHARDED.replace("FOLDER", str(tmp_path))]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert "FSDP keeps graph_module." in ran.stdout, ran.stderr
+    assert "train with DistributedDataParallel" in ran.stdout
+
+
+def test_lightning_is_told_that_its_sharding_strategies_are_refused() -> None:
+    trainer = pl.Trainer(strategy=ModelParallelStrategy(), accelerator="cpu", devices=1, logger=False)
+    with pytest.raises(NotImplementedError, match=r'ModelParallelStrategy cuts weights.*strategy="ddp"'):
+        QuantizationAwareTraining((IMAGES[:2],)).setup(trainer, Classifier(), "fit")

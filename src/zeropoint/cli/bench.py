@@ -17,7 +17,7 @@ from zeropoint.cli.models import Model, Pickle, load_float
 from zeropoint.cli.output import AsJson, note, show, work
 from zeropoint.cli.programs import compiled
 from zeropoint.cli.quantize import Mode, quantized_form
-from zeropoint.interop.peer_process import Contender, Times, Turns, take_turns, timed
+from zeropoint.interop.peer_process import Contender, InThisProcess, Times, Turns, take_turns
 from zeropoint.progress import during
 
 HEADER = ("runs as", "milliseconds", "quartiles", "against float32", "file, MB", "setting")
@@ -97,18 +97,6 @@ class _Time:
     setting: str
 
 
-@dataclass(frozen=True)
-class _InThisProcess:
-    """The quantized graph, which PyTorch runs."""
-
-    call: Callable[[], object]
-    name: str = GRAPH
-
-    def turn(self) -> list[float]:
-        self.call()
-        return list(timed(self.call))
-
-
 def _times(
     source: Any, batches: list[Any], mode: Mode, peers: list[str], folder: Path, threads: int, seconds: float
 ) -> tuple[list[_Time], tuple[str, ...]]:
@@ -148,7 +136,7 @@ def _times(
         quantized = quantized_form(source, batches, mode, None)
         program = compiled(quantized, x)
         add(FLOAT, FLOAT, lambda: written(FLOAT, task, folder))
-        contenders.append(_InThisProcess(lambda: quantized(*x)))
+        contenders.append(InThisProcess(GRAPH, lambda: quantized(*x)))
         add(PROGRAM, OURS, lambda: saved(program))
         for name in peers:
             add(name, name, lambda name=name: written(name, task, folder))  # type: ignore[misc]

@@ -96,8 +96,13 @@ def _of_numpy(path: Path) -> dict[str, Any]:
     return arrays
 
 
-def load_batches(text: str, model: Any, batch: int, samples: int) -> list[Any]:
-    """Tuples of what the model is called with: arrays of a file, or whatever code gives."""
+def load_batches(text: str, model: Any, batch: int, samples: int, *, rest: bool = False) -> list[Any]:
+    """Tuples of what the model is called with: arrays of a file, or whatever code gives.
+
+    Args:
+        batch: samples in each, unless the model fixes it.
+        rest: give a last batch that is smaller than the model's fixed one, too; else it is skipped.
+    """
     if is_named(text):
         found = named(text)
         given = found() if callable(found) else found
@@ -121,26 +126,50 @@ def load_batches(text: str, model: Any, batch: int, samples: int) -> list[Any]:
     if len({len(column) for column in columns}) > 1:
         sizes = ", ".join(f"{name}: {len(array)}" for name, array in arrays.items())
         raise ValueError(f"{text}: all arrays must have the same number of samples, got {sizes}")
-    whole = count - count % batch if count >= batch else count
-    if whole < count and fixed_batch(model) is not None:
-        note(f"the model has a fixed batch size of {batch}: {count - whole} of {count} samples are skipped")
-        count = whole
+    fixed = fixed_batch(model)
+    batch = fixed or batch
+    if fixed is not None and count % fixed and not rest:
+        if count < fixed:
+            raise ValueError(f"{text}: the model has a fixed batch size of {fixed}, got {count} samples")
+        note(f"the model has a fixed batch size of {fixed}: {count % fixed} of {count} samples are skipped")
+        count -= count % fixed
     return [tuple(_usual(c[i : min(i + batch, count)]) for c in columns) for i in range(0, count, batch)]
 
 
 def load_tensors(text: str, model: Any, batch: int, samples: int) -> list[Any]:
     """The same as torch tensors."""
-    import torch
+    return [as_tensors(b) for b in load_batches(text, model, batch, samples)]
 
-    batch = fixed_batch(model) or batch
+
+def as_tensors(batch: Any) -> Any:
+    """A batch, its arrays as torch tensors."""
+    import torch
 
     def tensor(value: Any) -> Any:
         return torch.from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
 
-    return [
-        {k: tensor(v) for k, v in b.items()} if isinstance(b, dict) else tuple(tensor(v) for v in b)
-        for b in load_batches(text, model, batch, samples)
-    ]
+    if isinstance(batch, dict):
+        return {k: tensor(v) for k, v in batch.items()}
+    return tuple(map(tensor, batch))
+
+
+def one_sample(text: str | None, batches: list[Any], *models: Any) -> Any:
+    """What is timed: the first sample alone, as by `bench`; the first batch of code, or for models that fix theirs."""
+    first = batches[0]
+    if text is None or is_named(text) or any(fixed_batch(model) is not None for model in models):
+        return first
+    return tuple(value[:1] for value in first)
+
+
+def sample_count(batch: Any) -> int:
+    """Samples of a batch: along the first axis of its first tensor."""
+    values = batch.values() if isinstance(batch, dict) else batch
+    return next((len(value) for value in values if getattr(value, "ndim", 0)), 1)
+
+
+def in_words(count: int) -> str:
+    """So many samples at once."""
+    return "one sample" if count == 1 else f"a batch of {count}"
 
 
 def _ordered(arrays: dict[str, Any], names: list[str], text: str) -> list[Any]:

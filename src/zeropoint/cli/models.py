@@ -128,8 +128,11 @@ def input_shapes(model: Any) -> list[tuple[Any, ...]]:
         shapes = [tuple(n if isinstance(n, int) and n > 0 else "" for n in s or ()) for s in model.input_shapes or ()]
         return shapes if all(shapes) else []
     from zeropoint.graph.frontends.export import is_exported
+    from zeropoint.graph.workflow import Quantized
 
-    if not is_exported(model):
+    if isinstance(model, Quantized):
+        model = model.graph_module
+    elif not is_exported(model):
         return []
     values = [node.meta.get("val") for node in model.graph.nodes if node.op == "placeholder"]
     shapes = [tuple(getattr(value, "shape", ())) for value in values]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from enum import Enum
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from zeropoint.atomic_file import replacing
-from zeropoint.cli.data import Batch, OptionalData, Samples, load_tensors
+from zeropoint.cli.data import Batch, OptionalData, Samples, in_words, load_tensors, one_sample, sample_count
 from zeropoint.cli.language import (
     Bits,
     Cache,
@@ -23,7 +24,7 @@ from zeropoint.cli.language import (
     is_language_model,
     quantize_language_model,
 )
-from zeropoint.cli.models import Model, Pickle, is_script, load_float
+from zeropoint.cli.models import Model, Pickle, is_script, load_exported, load_float
 from zeropoint.cli.named import is_named
 from zeropoint.cli.output import AsJson, show, work
 from zeropoint.cli.paths import existing, require_other, writable
@@ -31,7 +32,7 @@ from zeropoint.progress import during
 
 SUFFIXES = (".zpt", ".pt2", ".pt")
 POOR = 20.0  # dB: below it, the accuracy is worth another look
-TIMED = 0.25  # seconds for the speed, at least three calls of each
+TIMED, LEAST = 0.2, 3  # seconds and calls of each for the speed
 COMPARED = 16  # samples on which the quantized model is compared with the float one
 
 
@@ -120,27 +121,42 @@ def quantize(
         )
     if data is None and not is_named(model):
         existing(model)
-    if data is None:
-        raise typer.BadParameter("Missing option '--data': pass samples, as in --data images.npy")
+    if data is None and (mode is Mode.static or not model.endswith(".pt2")):
+        needless = "; a .pt2 file needs none with --mode dynamic or weight_only" if mode is Mode.static else ""
+        raise typer.BadParameter(f"Missing option '--data': pass samples, as in --data images.npy{needless}")
     if output is None and not dry_run:
         raise typer.BadParameter("pass a file for the result, --output model.zpt, or --dry-run for the plan alone")
     start = time.perf_counter()
     with work(as_json):
         with during(f"reading {model}", progress=True):
-            source = load_float(model, pickle)
-            batches = load_tensors(data, source, batch, samples)
+            if data is None:
+                source, batches = _with_example(model, pickle)
+            else:
+                source = load_float(model, pickle)
+                batches = load_tensors(data, source, batch, samples)
         if output is None or dry_run:
-            found = _planned(source, batches, mode, keep)
+            found = _planned(source, batches, mode, keep, one_sample(data, batches, source))
             show(found, found.facts(), as_json)
             return
         if is_script(source):
-            facts = _script(source, batches, mode, output, keep, report)
+            facts = _script(source, data, batches, mode, output, keep, report)
         else:
-            facts = _graph(source, batches, mode, output, keep, report)
+            facts = _graph(source, data, batches, mode, output, keep, report)
         facts = {"output": str(output), "bytes": output.stat().st_size, "float_bytes": _size(source), **facts}
         facts["seconds"] = round(time.perf_counter() - start, 3)
         facts["next"] = _next(model, data, output, facts)
         show("\n".join(_lines(facts)), facts, as_json)
+
+
+def _with_example(model: str, pickle: bool) -> tuple[Any, list[Any]]:
+    """A .pt2 file's model, and its example inputs as the only batch."""
+    exported = load_exported(Path(model), pickle)
+    if exported.example_inputs is None:
+        raise ValueError(f"{model} has no example inputs: pass some with --data")
+    args, kwargs = exported.example_inputs
+    if args and kwargs:
+        raise ValueError(f"{model} has positional and keyword example inputs: pass some with --data")
+    return exported.module(), [args or kwargs]
 
 
 def quantized_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] | None) -> Any:
@@ -168,25 +184,29 @@ def _mapping(mode: Mode, keep: list[str] | None) -> Any:
     return mapping if keep else None
 
 
-def _planned(model: Any, batches: list[Any], mode: Mode, keep: list[str] | None) -> Any:
+def _planned(model: Any, batches: list[Any], mode: Mode, keep: list[str] | None, timed: Any) -> Any:
     from zeropoint.cli.dry_run import plan
 
     if is_script(model):
         raise ValueError("--dry-run does not support TorchScript: export the model with torch.export, or omit it")
-    return plan(model, batches, mode.value, _mapping(mode, keep))
+    return plan(model, batches, mode.value, _mapping(mode, keep), timed)
 
 
-def _graph(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any, report: Path | None) -> dict[str, Any]:
+def _graph(
+    model: Any, data: str | None, batches: list[Any], mode: Mode, output: Path, keep: Any, report: Path | None
+) -> dict[str, Any]:
     from zeropoint.cli.programs import write_quantized
 
     quantized = quantized_form(model, batches, mode, keep)
     with during(f"writing {output}", progress=True):
         written = write_quantized(quantized, batches[0], output)
     facts: dict[str, Any] = {"operators": dict(quantized.summary().counts())}
-    return facts | _judged(model, quantized, written, batches, output, report)
+    return facts | _judged(model, quantized, written, data, batches, output, report)
 
 
-def _script(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any, report: Path | None) -> dict[str, Any]:
+def _script(
+    model: Any, data: str | None, batches: list[Any], mode: Mode, output: Path, keep: Any, report: Path | None
+) -> dict[str, Any]:
     import torch
 
     import zeropoint
@@ -203,33 +223,45 @@ def _script(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any,
             with replacing(output) as new:
                 torch.jit.save(quantized, str(new))
     facts = {"operators": dict(zeropoint.summary(quantized).counts())}
-    return facts | _judged(model, quantized, written, batches, output, report)
+    return facts | _judged(model, quantized, written, data, batches, output, report)
 
 
 def _judged(
-    model: Any, quantized: Any, written: Any, batches: list[Any], output: Path, report: Path | None
+    model: Any, quantized: Any, written: Any, data: str | None, batches: list[Any], output: Path, report: Path | None
 ) -> dict[str, Any]:
     """How far what was written is from the model, on some of the batches; the report says it too, if there is one."""
+    timed = one_sample(data, batches, model, quantized, written)
+    count = {"timed_samples": sample_count(timed)}
     if report is None:
-        return _distance(model, written, batches) | _times(model, written, batches[0])
+        return _distance(model, written, batches) | _times(model, written, timed, output) | count
     from zeropoint.report.html import write_report
 
     some = _some(batches)
-    found = write_report(report, model, quantized, some, title=output.stem)
+    found = write_report(report, model, quantized, some, title=output.stem, timed=timed)
     times = {"float_milliseconds": found.float_milliseconds, "milliseconds": found.milliseconds}
-    return _facts(found.comparison, some, batches) | times | {"report": str(report)}
+    return _facts(found.comparison, some, batches) | times | count | {"report": str(report)}
 
 
-def _times(model: Any, written: Any, batch: Any) -> dict[str, float]:
-    """Milliseconds of both for a batch, in turns."""
+def _times(model: Any, written: Any, batch: Any, output: Path) -> dict[str, float]:
+    """Milliseconds of both, in turns; a program runs as it will be deployed, in a process without PyTorch."""
     import torch
 
-    from zeropoint.comparison.timing import alternating
+    from zeropoint.cpu import get_num_threads
     from zeropoint.graph.to_int8 import call_of
+    from zeropoint.interop.peer_process import Contender, InThisProcess, Turns, take_turns
+    from zeropoint.interop.peers import OURS
+    from zeropoint.interop.tasks import Unavailable
 
     args, kwargs = call_of(batch)
-    with torch.inference_mode(), during("timing", progress=True):
-        before, after = alternating([lambda: model(*args, **kwargs), lambda: written(*args, **kwargs)], TIMED, least=3)
+    both: list[Turns] = [InThisProcess("float", lambda: model(*args, **kwargs))]
+    with torch.inference_mode(), during("timing", progress=True), contextlib.ExitStack() as process:
+        if output.suffix == ".zpt" and not kwargs and all(isinstance(value, torch.Tensor) for value in args):
+            arrays = tuple(value.numpy() for value in args)
+            with contextlib.suppress(Unavailable):  # where no process can be started, the program runs in this one
+                both.append(process.enter_context(Contender(OURS, output, arrays, get_num_threads())))
+        if len(both) == 1:
+            both.append(InThisProcess("quantized", lambda: written(*args, **kwargs)))
+        before, after = (1e3 * times.median for times in take_turns(both, TIMED, LEAST)[0].values())
     return {"float_milliseconds": before, "milliseconds": after}
 
 
@@ -267,18 +299,12 @@ def _distance(model: Any, quantized: Any, batches: list[Any]) -> dict[str, Any]:
 def _facts(found: Any, some: list[Any], batches: list[Any]) -> dict[str, Any]:
     from zeropoint.comparison.layers import finite
 
-    counts = {"samples": sum(map(_count, batches)), "compared": sum(map(_count, some))}
+    counts = {"samples": sum(map(sample_count, batches)), "compared": sum(map(sample_count, some))}
     return finite({"sqnr": found.sqnr, "cosine": found.cosine}) | counts
 
 
 def _some(batches: list[Any]) -> list[Any]:
-    return batches[: max(1, -(-COMPARED // max(1, _count(batches[0]))))]
-
-
-def _count(batch: Any) -> int:
-    """Samples of a batch: along the first axis of its first tensor."""
-    values = batch.values() if isinstance(batch, dict) else batch
-    return next((len(value) for value in values if getattr(value, "ndim", 0)), 1)
+    return batches[: max(1, -(-COMPARED // max(1, sample_count(batches[0]))))]
 
 
 def _size(model: Any) -> int:
@@ -287,8 +313,9 @@ def _size(model: Any) -> int:
     return model_bytes(model)
 
 
-def _next(model: str, data: str, output: Path, facts: dict[str, Any]) -> str:
+def _next(model: str, data: str | None, output: Path, facts: dict[str, Any]) -> str:
     """The command that most will want next."""
+    data = data or "DATA"
     if facts["sqnr"] is not None and facts["sqnr"] < POOR:
         return f"zeropoint tune {model} --data {data} -o {output}"
     return (
@@ -305,6 +332,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     before, after = facts["float_milliseconds"], facts["milliseconds"]
     speed = f"{before / after:.1f}x as fast as" if after <= before else f"{after / before:.1f}x slower than"
     precisions = [precision for precision, count in facts["operators"].items() for _ in range(count)]
+    timed = in_words(facts["timed_samples"])
     counts = "; ".join(f"{count} {precision}" for precision, count in facts["operators"].items())
     return [
         f"operators  {quantized_of(precisions)} quantized: {counts}",
@@ -312,6 +340,6 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         f"took       {facts['seconds']:.1f} s",
         f"accuracy   SQNR {facts['sqnr'] or float('inf'):.1f} dB, cosine {facts['cosine']:.5f} to float {on}",
         f"size       {facts['output']}: {readable_bytes(facts['bytes'])}, {change} than float",
-        f"speed      {milliseconds(after)} for a batch: {speed} float, {milliseconds(before)}",
+        f"speed      {milliseconds(after)} for {timed}: {speed} float, {milliseconds(before)}",
         f"next       {facts['next']}",
     ]

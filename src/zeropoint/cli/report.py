@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zeropoint.cli.data import Batch, Data, Samples, load_tensors
+from zeropoint.cli.data import Batch, Data, Samples, load_tensors, one_sample
 from zeropoint.cli.models import Model, Pickle, load_float
 from zeropoint.cli.output import AsJson, show, work
 from zeropoint.cli.paths import writable
@@ -40,5 +40,6 @@ def report(
         quantized = quantized_form(source, batches, mode, keep)
         found = find(source, batches, mode=mode.value) if sensitivity else None
         title = title or Path(model.replace(":", "/")).stem
-        findings = write_report(output, source, quantized, batches, title=title, sensitivity=found)
+        timed = one_sample(data, batches, source, quantized)
+        findings = write_report(output, source, quantized, batches, title=title, sensitivity=found, timed=timed)
         show(f"wrote {output}", finite({"output": str(output), "sqnr": findings.comparison.sqnr}), as_json)

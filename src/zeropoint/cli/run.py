@@ -9,9 +9,10 @@ import numpy as np
 import typer
 
 from zeropoint.atomic_file import replacing
-from zeropoint.cli.data import Batch, Data, Samples, load_batches, load_tensors
-from zeropoint.cli.models import Model, Pickle, load_model
-from zeropoint.cli.output import AsJson, show, work
+from zeropoint.cli.data import Batch, Data, Samples, as_tensors, load_batches, sample_count
+from zeropoint.cli.models import Model, Pickle, fixed_batch, load_model
+from zeropoint.cli.named import is_named
+from zeropoint.cli.output import AsJson, note, show, work
 from zeropoint.cli.paths import require_other, writable
 
 
@@ -37,13 +38,18 @@ def run(
     require_other(output, model, data)
     with work(as_json):
         source = load_model(model, pickle)
-        found = None
+        batches = load_batches(data, source, batch, samples, rest=True)
+        size = None if is_named(data) else fixed_batch(source)
+        rest = sample_count(batches[-1])
+        if size is not None and rest < size:
+            batches[-1] = _filled(batches[-1], size)
         if model.endswith(".zpt"):
-            batches = load_batches(data, source, batch, samples)
             results = [_arrays(source(*b)) for b in batches]
-            found = source.profile(*batches[0]) if profile else None
         else:
-            results = _run_torch(source, load_tensors(data, source, batch, samples))
+            results = _run_torch(source, batches)
+        if size is not None and rest < size:
+            results[-1] = _of_first(results[-1], rest, size)
+        found = source.profile(*batches[0]) if profile else None
         joined = [np.concatenate(parts) for parts in zip(*results)]
         if output is not None:
             _write(output, joined)
@@ -84,9 +90,26 @@ def _run_torch(model: Any, batches: list[Any]) -> list[list[Any]]:
     results = []
     with torch.inference_mode():
         for b in batches:
-            args, kwargs = call_of(b)
+            args, kwargs = call_of(as_tensors(b))
             results.append(_arrays(model(*args, **kwargs)))
     return results
+
+
+def _filled(batch: Any, size: int) -> Any:
+    """A batch with copies of its last sample up to the size that the model has fixed."""
+    return tuple(np.concatenate([v, np.repeat(v[-1:], size - len(v), axis=0)]) for v in batch)
+
+
+def _of_first(arrays: list[Any], count: int, size: int) -> list[Any]:
+    """The results of the first samples of a filled batch."""
+    if any(array.ndim == 0 or len(array) != size for array in arrays):
+        shapes = ", ".join(str(array.shape) for array in arrays)
+        raise ValueError(
+            f"the model has a fixed batch size of {size}, the last batch has {count} samples, and results of shape "
+            f"{shapes} cannot be cut to them: pass a multiple of {size} samples, as with --samples"
+        )
+    note(f"the model has a fixed batch size of {size}: the last {count} samples ran with copies of the last one")
+    return [array[:count] for array in arrays]
 
 
 def _arrays(value: Any) -> list[Any]:

@@ -25,7 +25,10 @@ def show_program(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="The HTML file; by default the file's path with .html.", callback=writable()
+            "--output",
+            "-o",
+            help="The HTML file; by default FILE's path with .html, of a model .plan.html, of two programs A-B.html.",
+            callback=writable(),
         ),
     ] = None,
     data: Annotated[
@@ -67,7 +70,12 @@ def show_program(
         raise typer.BadParameter(f"the second file must be a .zpt program, got {other}")
     if trace is not None and (other is not None or not timed):
         raise typer.BadParameter("--trace needs the times of one program: omit the second file and --no-time")
-    page = path.with_suffix(".html") if output is None else output
+    if output is not None:
+        page = output
+    elif other is not None:
+        page = path.with_name(f"{path.stem}-{Path(other).stem}.html")
+    else:
+        page = path.with_suffix(".html" if path.suffix == ".zpt" else ".plan.html")
     with work(as_json):
         if path.suffix == ".pt2":
             _plan(path, page, title or path.name, as_json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch.distributed
 from torch import nn
 
 from zeropoint.fake_quant.base import FakeQuantizeBase
@@ -34,7 +35,10 @@ class TrainingSchedule:
 
         Raises:
             ValueError: if nothing in the model simulates quantization.
+            NotImplementedError: if FSDP keeps its weights in parts.
         """
+        if torch.distributed.is_available():
+            _require_whole(model)
         if not any(isinstance(module, FakeQuantizeBase) for module in model.modules()):
             raise ValueError(
                 f"{type(model).__name__} has no fake quantization to schedule: prepare it before the trainer gets it,"
@@ -42,6 +46,19 @@ class TrainingSchedule:
             )
         model.apply(disable_observer if _reached(self.freeze_observers, epoch) else enable_observer)
         model.apply(freeze_bn_stats if _reached(self.freeze_batch_norm, epoch) else update_bn_stats)
+
+
+def _require_whole(model: nn.Module) -> None:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.tensor import DTensor
+
+    parts = [name for name, parameter in model.named_parameters() if isinstance(parameter, DTensor)]
+    parts += [name for name, module in model.named_modules() if isinstance(module, FullyShardedDataParallel)]
+    if parts:
+        raise NotImplementedError(
+            f"{type(model).__name__}: FSDP keeps {parts[0] or 'the model'} in parts, which cannot be converted to"
+            " integers; train with DistributedDataParallel"
+        )
 
 
 def _reached(limit: int | None, epoch: int) -> bool:

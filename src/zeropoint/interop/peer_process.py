@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -77,6 +77,19 @@ class Turns(Protocol):
 
     def turn(self) -> list[float]:
         """Seconds of each of some calls."""
+
+
+@dataclass(frozen=True)
+class InThisProcess:
+    """A call that takes turns with the contenders, without a process of its own."""
+
+    name: str
+    call: Callable[[], object]
+
+    def turn(self) -> list[float]:
+        """As `Contender.turn`."""
+        self.call()
+        return list(timed(self.call))
 
 
 class Contender:

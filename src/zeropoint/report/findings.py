@@ -72,15 +72,17 @@ def gather(
     title: str = "",
     sensitivity: Sensitivity | None = None,
     search: Search | None = None,
+    timed: Any = None,
     seconds: float = 1.0,
     progress: bool = True,
 ) -> Findings:
-    """Compare two models on the data, take histograms of the first batch, and time both on it.
+    """Compare two models on the data, take histograms of the first batch, and time both.
 
     Args:
         title: of the report; the class of the model if it is empty.
         sensitivity: what `zeropoint.sensitivity` found, to be shown as well.
         search: what `zeropoint.tune` tried, to be shown as well.
+        timed: the batch that both are timed on; by default the first one.
         seconds: to spend on timing.
     """
     batches = list(data)
@@ -97,14 +99,15 @@ def gather(
             weights[name] = found
 
     comparison = compare(float_model, quantized, batches, progress=progress, watch=watch)
-    args, kwargs = call_of(batches[0])
+    timed = batches[0] if timed is None else timed
+    args, kwargs = call_of(timed)
     with torch.inference_mode(), during("timing", progress):
         program = None if kwargs else _program(quantized, args)
         deployed = quantized if program is None else program
         float_ms, ms = alternating([lambda: float_model(*args, **kwargs), lambda: deployed(*args, **kwargs)], seconds)
         advice: tuple[str, ...] = ()
         if program is None:
-            steps = step_times(quantized, batches[0])
+            steps = step_times(quantized, timed)
         else:
             steps, advice = program_times(program, args, {row.name: row.path for row in comparison.rows})
     return Findings(

@@ -35,6 +35,7 @@ def write_report(
     title: str = "",
     sensitivity: Sensitivity | None = None,
     search: Search | None = None,
+    timed: Any = None,
     progress: bool = True,
 ) -> Findings:
     """Compare a model with its quantized version, time both, and write a report as one HTML file that works offline.
@@ -45,6 +46,7 @@ def write_report(
         title: the title of the page; by default the class name of the model.
         sensitivity: a result of `sensitivity` to include.
         search: the attempts of `tune` to include; `Tuned.write_report` passes them.
+        timed: the batch on which both are timed; by default the first one of `data`.
         progress: show a progress bar on a terminal.
 
     Returns:
@@ -60,7 +62,14 @@ def write_report(
         'Sequential'
     """
     findings = gather(
-        float_model, quantized, data, title=title, sensitivity=sensitivity, search=search, progress=progress
+        float_model,
+        quantized,
+        data,
+        title=title,
+        sensitivity=sensitivity,
+        search=search,
+        timed=timed,
+        progress=progress,
     )
     text = page(findings)
     with replacing(path) as new:

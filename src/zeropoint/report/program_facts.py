@@ -121,7 +121,7 @@ def example_inputs(program: Program) -> list[Any]:
     """
     random = np.random.default_rng(0)
     made: list[Any] = []
-    for (_, dtype, _), shape in zip(program.inputs, program._native.example_shapes()):
+    for (_, dtype, _), shape in zip(program.inputs, program.example_shapes):
         if dtype.startswith("float"):
             made.append(random.standard_normal(shape, dtype=np.float32).astype(dtype))
         else:

@@ -86,8 +86,13 @@ class Program:
     @property
     def outputs(self) -> list[tuple[str, str, tuple[int, ...]]]:
         """Name, dtype and shape of each output, for inputs of the shapes of the example inputs."""
-        found = self._native.outputs(self._native.example_shapes())
+        found = self._native.outputs(self.example_shapes)
         return [(name, dtype, tuple(shape)) for name, dtype, shape in found]
+
+    @property
+    def example_shapes(self) -> list[list[int]]:
+        """The shapes of the inputs that the program was compiled with: sizes that surely fit each other."""
+        return self._native.example_shapes()
 
     @property
     def state(self) -> list[tuple[str, str, tuple[int, ...]]]:
@@ -126,7 +131,7 @@ class Program:
 
     def memory(self, *shapes: Sequence[int]) -> Memory:
         """The memory for inputs of these shapes; by default, the shapes of the example inputs."""
-        return Memory(*self._native.memory(list(shapes) or self._native.example_shapes()), self._native.file_bytes)
+        return Memory(*self._native.memory(list(shapes) or self.example_shapes), self._native.file_bytes)
 
     def profile(self, *inputs: Any, runs: int = 10) -> Profile:
         """The time of each step: the median of `runs` runs after a warm-up run, each with a new state."""

@@ -79,9 +79,13 @@ def run_as_it_is(function: Any) -> None:
 def explain_dtypes_to_dynamo() -> None:
     """Let functions that torch.compile sees compare and pass on the dtype of a QTensor, as a constant."""
     try:
-        from torch._library.opaque_object import MemberType, register_opaque_type
+        from torch._library import opaque_object
+        from torch._library.opaque_object import MemberType
     except ImportError:  # another torch: `q.dtype` in a compiled function then stops the compiler, with its own words
         return
+    register, kind = getattr(opaque_object, "register_custom_class", None), "constant"
+    if register is None:  # before torch 2.15
+        register, kind = opaque_object.register_opaque_type, "value"
 
     def fx_repr(dtype: QuantizedDtype) -> tuple[str, dict[str, Any]]:
         return f"quantized_dtype({dtype.name!r})", {"quantized_dtype": quantized_dtype}
@@ -89,4 +93,4 @@ def explain_dtypes_to_dynamo() -> None:
     members = ("name", *QuantizedDtype.__annotations__, "torch_storage", "__eq__", "__repr__")
     QuantizedDtype.__fx_repr__ = fx_repr  # type: ignore[attr-defined]
     with contextlib.suppress(TypeError):  # torch 2.11 takes only classes with a metaclass of its own: as above
-        register_opaque_type(QuantizedDtype, typ="value", members=dict.fromkeys(members, MemberType.USE_REAL))
+        register(QuantizedDtype, typ=kind, members=dict.fromkeys(members, MemberType.USE_REAL))
