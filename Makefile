@@ -56,7 +56,7 @@ DOCS := $(VENV)/.docs-installed
 ZIG := $(VENV)/.zig-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-clients test-engines test-oracles onnx-nodes test-runtime conformance lint format bench bench-tables bench-architectures bench-pretrained bench-serving bench-runs c-api rust onnx-provider web web-page bench-web wheel docs fuzz differential reproducible sanitize check-arm check-windows check-macos arm-wheel interchange clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-clients test-engines test-oracles onnx-nodes test-runtime conformance lint format bench bench-tables bench-architectures bench-pretrained bench-serving bench-runs c-api rust onnx-provider web web-page bench-web wheel docs fuzz differential reproducible sanitize check-arm check-windows check-macos check-musl arm-wheel interchange clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -234,10 +234,13 @@ check-arm: $(INSTALLED) ## Build the native core for 64-bit ARM and check it in 
 	@BRIEF=$(BRIEF) PYTHON=$(PY) scripts/check_arm.sh
 
 check-windows: $(ZIG) ## Build the native core for Windows and check it in wine (wine64 is needed)
-	@PYTHON=$(PY) scripts/check_windows.sh
+	@PYTHON=$(PY) scripts/check_system.sh windows
 
 check-macos: $(ZIG) ## Compile and link the native core for macOS on ARM; nothing of it can run here
-	@PYTHON=$(PY) scripts/check_macos.sh
+	@PYTHON=$(PY) scripts/check_system.sh macos
+
+check-musl: $(ZIG) ## Build the native core for Linux with musl and check it
+	@PYTHON=$(PY) scripts/check_system.sh musl
 
 arm-wheel: $(INSTALLED) ## Build the wheel of CPython 3.11 for 64-bit ARM into dist/ and try it in qemu (downloads 30 MB)
 	@PYTHON=$(PY) scripts/arm_wheel.sh

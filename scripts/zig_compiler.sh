@@ -12,7 +12,12 @@ tool() {
     printf '#!/bin/sh\nexec "%s" %s "$@"\n' "$zig" "$2" >"$directory/$1"
     chmod +x "$directory/$1"
 }
-tool clang++ "c++ -target $target"
+# Where clang adds extensions to an architecture, zig adds them to a CPU.
+cat >"$directory/clang++" <<END
+#!/bin/bash
+exec "$zig" c++ -target $target "\${@/#-march=armv8.2-a/-mcpu=baseline}"
+END
+chmod +x "$directory/clang++"
 for name in ar ranlib rc; do tool "$name" "$name"; done
 case $target in
     *-windows-*) system=Windows ;;

@@ -22,7 +22,7 @@ constexpr Tail kTails[] = {
     {FloatFunction::gelu, -2, 6}, {FloatFunction::gelu_tanh, -2, 6}, {FloatFunction::silu, -2, 16}};
 
 // The rounding of a product with inv, of up to 2^8 steps, and of the polynomial itself: four units in the last place,
-// 2^-24 each, and as much again.
+// 2^-24 each, and as much again. Products that are rounded, too (nearly_fused), make it less than a unit more.
 constexpr float kRounding = 1.0f / 8192;
 // Results that are too near to the middle to be certain: at most so many, in steps, or polynomials are not worth it.
 constexpr float kUncertain = 1.0f / 64;
@@ -37,15 +37,15 @@ std::vector<double> values_of(FloatFunction function, const std::vector<float>& 
 
 // The part of x, as vector code finds it: one rounding, to an integer.
 float place_of(const FunctionCurve& curve, float x) {
-    return fused(std::fmin(x, curve.last), curve.rate, FunctionCurve::kMagic) - FunctionCurve::kMagic;
+    return nearly_fused(std::fmin(x, curve.last), curve.rate, FunctionCurve::kMagic) - FunctionCurve::kMagic;
 }
 
 // As vector code computes it.
 float curve_at(const FunctionCurve& curve, float x) {
-    const float place = place_of(curve, x), r = fused(x, curve.rate, -place);
+    const float place = place_of(curve, x), r = nearly_fused(x, curve.rate, -place);
     const size_t part = static_cast<size_t>(static_cast<int>(place) & (kParts - 1));
     float y = curve.term[kTerms - 1][part];
-    for (size_t k = kTerms - 1; k-- > 0;) y = fused(y, r, curve.term[k][part]);
+    for (size_t k = kTerms - 1; k-- > 0;) y = nearly_fused(y, r, curve.term[k][part]);
     return y;
 }
 

@@ -28,11 +28,12 @@ void interleave_neon(const InterleaveArgs& a, int64_t begin, int64_t end) {
     int64_t i = begin, p = 0;
     const auto plane = [&](int64_t which) { return vld1q_u8(a.x + which * a.stride + i); };
     if (a.planes == 2)
-        for (; i + kBytes <= end; i += kBytes) vst2q_u8(a.y + 2 * i, {{plane(0), plane(1)}});
+        for (; i + kBytes <= end; i += kBytes) vst2q_u8(a.y + 2 * i, (uint8x16x2_t{{plane(0), plane(1)}}));
     if (a.planes == 3)
-        for (; i + kBytes <= end; i += kBytes) vst3q_u8(a.y + 3 * i, {{plane(0), plane(1), plane(2)}});
+        for (; i + kBytes <= end; i += kBytes) vst3q_u8(a.y + 3 * i, (uint8x16x3_t{{plane(0), plane(1), plane(2)}}));
     if (a.planes == 4)
-        for (; i + kBytes <= end; i += kBytes) vst4q_u8(a.y + 4 * i, {{plane(0), plane(1), plane(2), plane(3)}});
+        for (; i + kBytes <= end; i += kBytes)
+            vst4q_u8(a.y + 4 * i, (uint8x16x4_t{{plane(0), plane(1), plane(2), plane(3)}}));
     if (a.planes >= kBytes) {
         const int64_t blocks = (end - begin) / kBytes;
         for (; p + kBytes <= a.planes; p += kBytes)

@@ -28,7 +28,7 @@ struct NeonBulk {
         int64_t i = 0;
         for (; i + 32 <= n; i += 32) {
             const uint8x16_t b = vld1q_u8(bytes + i / 2);
-            vst2q_u8(values + i, {{vandq_u8(b, vdupq_n_u8(0x0F)), vshrq_n_u8(b, 4)}});
+            vst2q_u8(values + i, (uint8x16x2_t{{vandq_u8(b, vdupq_n_u8(0x0F)), vshrq_n_u8(b, 4)}}));
         }
         return i;
     }
@@ -37,8 +37,8 @@ struct NeonBulk {
         const uint8x16_t mask = vdupq_n_u8(0x03);
         for (; i + 64 <= n; i += 64) {
             const uint8x16_t b = vld1q_u8(bytes + i / 4);
-            vst4q_u8(values + i, {{vandq_u8(b, mask), vandq_u8(vshrq_n_u8(b, 2), mask),
-                                   vandq_u8(vshrq_n_u8(b, 4), mask), vshrq_n_u8(b, 6)}});
+            vst4q_u8(values + i, (uint8x16x4_t{{vandq_u8(b, mask), vandq_u8(vshrq_n_u8(b, 2), mask),
+                                                vandq_u8(vshrq_n_u8(b, 4), mask), vshrq_n_u8(b, 6)}}));
         }
         return i;
     }

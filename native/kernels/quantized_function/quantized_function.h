@@ -13,7 +13,7 @@ namespace zeropoint {
 // f(x) * inv for one f and one inv as cubics over equal parts, for results that are rounded to integers anyway: where a
 // value is further from the middle between two of them than its error, it rounds as f(x) * inv does.
 //   place = fma(min(x, last), rate, kMagic) - kMagic;   r = fma(x, rate, -place);   the cubic of r has the terms of
-//   place modulo kParts
+//   place modulo kParts; fma is nearly_fused (simd/fused.h)
 // operators/function_curve.h makes them.
 struct FunctionCurve {
     static constexpr int kParts = 32, kTerms = 4;

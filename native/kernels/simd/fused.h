@@ -26,6 +26,15 @@ namespace {
 #endif
 }
 
+// As kernels of polynomials compute where an error is allowed for (operators/function_curve.h): in WebAssembly the
+// product is rounded, too.
+[[maybe_unused]] inline float nearly_fused(float a, float b, float c) {
+#if defined(__wasm__)
+    return a * b + c;
+#else
+    return fused(a, b, c);
+#endif
+}
 [[maybe_unused]] inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
 
 }  // namespace
