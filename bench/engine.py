@@ -89,6 +89,7 @@ CASES = (
     Case(GPT2, models.Decoder, token, (1,), weight_bits=8),
     Case("GPT-2 small, one token, int4 weights", models.Decoder, token, (1,), weight_bits=4, like=GPT2),
 )
+ALONE = "zeropoint, one thread"
 ROUNDS = 30  # times that each contender is run, at least
 
 
@@ -133,6 +134,10 @@ def race(
                 path = (write or written)(name, task, Path(folder))
                 one = open_ones.enter_context(Contender(name, path, task.arrays, threads, how.realtime))
                 known[name] = _facts(one, path, wanted, task)
+                if name == OURS and how.scaling and threads > 1:
+                    alone = open_ones.enter_context(Contender(name, path, task.arrays, 1, how.realtime))
+                    alone.name = ALONE
+                    contenders.append(alone)
                 if name == OURS:
                     with priority(how.realtime):
                         known[name] |= _work(path, task)
@@ -145,8 +150,11 @@ def race(
         times, fallen = take_turns(contenders, how.seconds, least)
     for name, reason in fallen.items():
         known[name] = {"left_out": str(reason)}
+    alone_times = times.pop(ALONE, None)
     if OURS in times:
         known[OURS] |= _speed(known[OURS], times[OURS].median)
+        if alone_times is not None:
+            known[OURS] |= _scaling(alone_times.median, times[OURS].median, threads)
     details = [f"{name:<22} {_words(facts)}" for name, facts in known.items()]
     failed = "" if OURS in times else known.get(OURS, {}).get("left_out", "it was left out")
     return Result(row, times, dict.fromkeys(times, asked), tuple(details), {"contenders": known}, failed)
@@ -213,6 +221,12 @@ def _speed(facts: dict[str, Any], seconds: float) -> dict[str, Any]:
     }
 
 
+def _scaling(alone: float, together: float, threads: int) -> dict[str, float]:
+    """How much quicker threads are than one, and the share of its time that then is not divided: Amdahl's law."""
+    share = (threads * together / alone - 1) / (threads - 1)
+    return {"one_thread_ms": 1e3 * alone, "of_one_thread": alone / together, "undivided": share}
+
+
 def _words(facts: dict[str, Any]) -> str:
     if "left_out" in facts:
         return f"left out: {facts['left_out']}"
@@ -230,6 +244,8 @@ def _words(facts: dict[str, Any]) -> str:
             f" {facts['of_peak']:.0%} of the peak; weights {facts['weights_gb_per_second']:.1f} GB/s;"
             f" time limited by {limits}"
         )
+    if "of_one_thread" in facts:
+        text += f"; {facts['of_one_thread']:.2f}x one thread, {facts['undivided']:.0%} of whose time is not divided"
     return text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -39,8 +39,11 @@ def line(result: Result) -> str:
     return "\n".join((text, *(f"    {detail}" for detail in result.details)))
 
 
-def summary(results: Iterable[Result]) -> str:
-    """The best peer's time divided by ours, over the rows with a peer in 8 bits: worst, quartiles, geometric mean."""
+def summary(results: Sequence[Result]) -> str:
+    """The best peer's time divided by ours, over the rows with a peer in 8 bits: worst, quartiles, geometric mean.
+
+    Behind it the share of the peak that our products reach, and what more threads bring.
+    """
     best = {
         r.row.name: min(ratios)
         for r in results
@@ -51,10 +54,19 @@ def summary(results: Iterable[Result]) -> str:
     low, middle, high = np.quantile(list(best.values()), (0.25, 0.5, 0.75))
     worst = min(best, key=lambda name: best[name])
     mean = np.exp(np.mean(np.log(list(best.values()))))
-    return (
+    text = (
         f"{len(best)} rows: the best peer takes {mean:.2f}x our time (geometric mean; quartiles {low:.2f},"
         f" {middle:.2f}, {high:.2f}); worst {best[worst]:.2f}x, {worst}"
     )
+    known = [r.facts.get("contenders", {}).get(OURS, {}) for r in results]
+    shares = [facts["of_peak"] for facts in known if "of_peak" in facts]
+    if shares:
+        low, middle, high = np.quantile(shares, (0.25, 0.5, 0.75))
+        text += f"; share of the instruction's peak {middle:.0%} (quartiles {low:.0%}, {high:.0%})"
+    threads = [facts["of_one_thread"] for facts in known if "of_one_thread" in facts]
+    if threads:
+        text += f"; {np.median(threads):.2f}x one thread (median; least {min(threads):.2f}x)"
+    return text
 
 
 def as_json(results: Sequence[Result]) -> str:

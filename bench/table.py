@@ -30,8 +30,18 @@ def table(results: dict[str, Any]) -> str:
     rows = [row for row in results["rows"] if "contenders" in row]
     peers = [peer for peer in PEERS if any(peer in row["ratios"] for row in rows)]
     judged = any(_task(row) for row in rows)
+    scaled = any(_threads(row) for row in rows)
     scores = ("task score: float, int8",) if judged else ()
-    head = ("model", "zeropoint, ms (quartiles)", "GMAC/s (of peak)", *peers, "cosine: ours, best peer's", *scores)
+    threads = ("over one thread",) if scaled else ()
+    head = (
+        "model",
+        "zeropoint, ms (quartiles)",
+        "GMAC/s (of peak)",
+        *threads,
+        *peers,
+        "cosine: ours, best peer's",
+        *scores,
+    )
     lines = [_line(head), _line("---" for _ in head)]
     for row in rows:
         if row["failed"]:
@@ -44,8 +54,15 @@ def table(results: dict[str, Any]) -> str:
         others = [known[p]["cosine"] for p in row["ratios"] if not p.endswith("float32") and "cosine" in known[p]]
         alike = f"{known[OURS]['cosine']:.5f}" + (f", {max(others):.5f}" if others else "")
         score = (_score(_task(row)),) if judged else ()
-        lines.append(_line((row["name"], ours, speed, *(_ratio(row, peer) for peer in peers), alike, *score)))
+        faster = (_threads(row),) if scaled else ()
+        lines.append(_line((row["name"], ours, speed, *faster, *(_ratio(row, peer) for peer in peers), alike, *score)))
     return "\n".join(lines)
+
+
+def _threads(row: dict[str, Any]) -> str:
+    """How much quicker all threads are than one, if that was measured."""
+    found = row["contenders"].get(OURS, {}).get("of_one_thread")
+    return f"{found:.2f}x" if found else ""
 
 
 def _task(row: dict[str, Any]) -> dict[str, Any]:

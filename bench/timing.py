@@ -42,6 +42,7 @@ class How:
         realtime: turns of processes have priority over whatever else the machine does.
         threads: of each contender.
         samples: that models are calibrated on, at most.
+        scaling: whether whole models of ours also run with one thread.
     """
 
     without: Sequence[str] = ()
@@ -50,6 +51,7 @@ class How:
     realtime: bool = False
     threads: int = 2
     samples: int | None = None
+    scaling: bool = False
 
 
 @dataclass(frozen=True)

@@ -181,6 +181,13 @@ inline void check_float_layer_norm(Report& report, bool quick) {
                 a.centered = false;
                 compare_floats(contest, a, kRows, kRows * length, "an RMS norm");
             }
+            FloatLayerNormArgs a{x.data(), nullptr, length, weight.data(), bias.data(), 1e-5, other.data()};
+            std::vector<float> kept(x.size());
+            a.sum = kept.data();
+            compare_floats(contest, a, kRows, kRows * length, "a norm of a sum that is kept");
+            bool is_sum = true;
+            for (size_t i = 0; i < static_cast<size_t>(3 * length); ++i) is_sum = is_sum && kept[i] == x[i] + other[i];
+            contest.contract.expect(is_sum, "the sum is not what was added");
         }
     contest.close(report);
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench import engine, models, plot, report, table, vision
+from bench import beginnings, engine, held, models, plot, report, table, vision
 from bench.timing import OURS, How, Result, Row
 from zeropoint.interop.peer_process import Times
 
@@ -148,3 +150,36 @@ def test_a_table_is_put_between_its_marks() -> None:
     assert table.put(page, "new") == f"before\n{table.BEGIN}\n\nnew\n\n{table.END}\nafter\n"
     with pytest.raises(ValueError, match="has no lines"):
         table.put("nothing", "new")
+
+
+def test_everybody_is_held_to_a_level_before_the_cpu_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in held.LEVELS["avx2"]:
+        monkeypatch.setenv(name, "")
+    assert held.hold(["bench", "engine", "--isa", "avx2"]) == "avx2"
+    assert os.environ["ZEROPOINT_ISA"] == "avx2"
+    assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+    assert held.hold(["bench", "--isa", "unknown"]) == held.hold(["bench", "--isa"]) == ""
+
+
+def test_what_threads_bring_is_said_in_rows_and_summaries() -> None:
+    case = engine.Case("small", models.mlp, engine.floats(784), (1,))
+    how = How(without=("slow", "peers"), seconds=0.0, least_rounds=2, samples=1, scaling=True)
+    found = engine.race(engine.task(case, 1, 1), 1.0, Row("small"), how, 2)
+    facts = found.facts["contenders"][OURS]
+    assert facts["one_thread_ms"] > 0
+    assert facts["undivided"] == pytest.approx(2 / facts["of_one_thread"] - 1)
+    assert "of whose time is not divided" in report.line(found)
+    assert engine.ALONE not in found.peers
+    with_peer = Result(found.row, {**found.times, "quick": Times((1.0,))}, facts=found.facts)
+    assert "share of the instruction's peak" in report.summary([with_peer])
+    assert "over one thread" in table.table(json.loads(report.as_json([found])))
+
+
+def test_beginnings_time_first_answers_and_quantizing() -> None:
+    how = How(without=("peers",), seconds=0.0, least_rounds=1, samples=1)
+    first = [row for row in beginnings.rows() if "MLP" in row.name]
+    case = engine.Case("MLP", models.mlp, engine.floats(784), (1,), samples=1)
+    for row in (*first, Row("quantizing", race=functools.partial(beginnings._quantizing, case))):
+        found = row.measure(how)
+        assert found.times[OURS].median > 0, row.name
+        assert found.peers == ()

@@ -99,3 +99,31 @@ def test_a_wrong_step_is_refused(op: str, attributes: dict[str, Any], message: s
     next(s for s in program["steps"] if s["op"] == op and wanted in s["attributes"])["attributes"].update(attributes)
     with pytest.raises(zeropoint.FormatError, match=message):
         _native.Program(golden_programs.joined(header, program, data))
+
+
+def test_a_norm_takes_bytes_and_gives_the_sum_that_others_read() -> None:
+    class Before(nn.Module):
+        """Norms before layers: each sum goes past the next layers, too."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.norms = nn.ModuleList(nn.LayerNorm(24) for _ in range(3))
+            self.wide, self.narrow, self.head = nn.Linear(24, 70), nn.Linear(70, 24), nn.Linear(24, 5)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = self.norms[0](x)
+            x = x + F.scaled_dot_product_attention(y, y, y)
+            x = x + self.narrow(F.gelu(self.wide(self.norms[1](x))))
+            return self.head(self.norms[2](x)), x
+
+    torch.manual_seed(0)
+    x = torch.randn(3, 7, 24)
+    graph, fused, plain = compiled(Before(), x)
+    ops = [row.op for row in fused.profile(x)]
+    assert [ops.count(op) for op in ("map", "dequantize")] == [0, 0], ops
+    for shape in ((3, 7, 24), (1, 1, 24), (5, 33, 24)):
+        given = torch.randn(shape)
+        with torch.no_grad():
+            expected = graph(given)
+        assert all(torch.equal(a, b) for a, b in zip(fused(given), expected))
+        assert all(torch.equal(a, b) for a, b in zip(plain(given), expected))

@@ -30,8 +30,8 @@ public:
 };
 
 // Over the last axes. Inputs: x, weight or null, bias or null, flat, and what is added to x before, or none. With
-// `dtype` the result is quantized, too: the last output is bytes, and the first one, if there are two, float32. Not
-// `centered`: RMS norm.
+// `x_scale` x is bytes, which are dequantized. With `sum` the first output is the sum. With `dtype` the result is
+// quantized, too: the last output is bytes, and that before it, if there is one, float32. Not `centered`: RMS norm.
 class FloatLayerNorm : public Step {
 public:
     explicit FloatLayerNorm(StepReader& r)
@@ -40,11 +40,18 @@ public:
           axes_(r.integer("axes", 1, static_cast<int64_t>(kMostAxes))),
           eps_(r.number("eps")),
           centered_(!r.has("centered") || r.flag("centered")),
-          to_bytes_(r.has("dtype")) {
-        r.require_inputs(3, 4);
+          to_bytes_(r.has("dtype")),
+          from_bytes_(r.has("x_scale")),
+          to_sum_(r.has("sum") && r.flag("sum")) {
+        r.require_inputs(to_sum_ ? 4 : 3, 4);
+        if (from_bytes_) {
+            x_scale_ = static_cast<float>(r.scale("x_scale"));
+            x_zero_point_ = static_cast<float>(r.integer("x_zero_point", -128, 255));
+        }
         if (!(eps_ >= 0) || !std::isfinite(eps_)) r.fail("attribute 'eps' must not be negative");
-        if (r.outputs() != 2 || !to_bytes_) r.require_outputs(1);
-        to_floats_ = !to_bytes_ || r.outputs() == 2;
+        const size_t least_outputs = to_sum_ ? 2 : 1;
+        if (r.outputs() != least_outputs + 1 || !to_bytes_) r.require_outputs(least_outputs);
+        to_floats_ = !to_bytes_ || r.outputs() == least_outputs + 1;
         if (!to_bytes_) return;
         type_ = r.byte_type("dtype");
         scale_ = r.scale("scale");
@@ -56,7 +63,7 @@ public:
 
     void plan(Planner& p) const override {
         p.runs("float_layer_norm");
-        Tensor x = p.typed_input(0, ElementType::f32), other;
+        Tensor x = from_bytes_ ? p.byte_input(0) : p.typed_input(0, ElementType::f32), other;
         const bool adds = p.has_input(3);
         if (adds) {
             other = p.typed_input(3, ElementType::f32);
@@ -78,28 +85,36 @@ public:
         n.zero_point = static_cast<double>(zero_point_);
         n.low = static_cast<double>(low_);
         n.high = static_cast<double>(high_);
+        n.x_type = from_bytes_ ? int_type(x.type) : IntType::u8;
+        n.x_scale = x_scale_;
+        n.x_zero_point = x_zero_point_;
         std::vector<Tensor> tensors{x};
         if (adds) tensors.push_back(other);
-        if (to_floats_) {
-            const Tensor y = p.make(x.type, x.sizes);
-            p.give(0, y);
-            tensors.push_back(y);
-        }
-        if (to_bytes_) {
-            const Tensor bytes = p.make(type_, x.sizes);
-            p.give(to_floats_ ? 1 : 0, bytes);
-            tensors.push_back(bytes);
-            p.needs_memory(0, static_cast<double>(n.length) * sizeof(float) * ResidualNorm::kMostRows);
-        }
+        size_t output = 0;
+        const auto give = [&](ElementType type) {
+            const Tensor made = p.make(type, x.sizes);
+            p.give(output++, made);
+            tensors.push_back(made);
+        };
+        if (to_sum_) give(ElementType::f32);
+        if (to_floats_) give(ElementType::f32);
+        if (to_bytes_) give(type_);
+        if (to_bytes_ || from_bytes_)
+            p.needs_memory(0, 2 * static_cast<double>(n.length) * sizeof(float) * ResidualNorm::kMostRows);
         if (x.count() == 0) return;
         const int64_t images = x.rank() > axes_ ? x.batch() : 1;
         n.rows = x.count() / n.length / images;
         p.emit_images(tensors, images,
-                      [n, adds, floats = to_floats_, bytes = to_bytes_](void* const* at, int64_t some) {
+                      [n, adds, sum = to_sum_, floats = to_floats_, bytes = to_bytes_,
+                       from_bytes = from_bytes_](void* const* at, int64_t some) {
                           ResidualNorm now = n;
                           now.rows *= some;
-                          now.x = static_cast<const float*>(*at++);
+                          if (from_bytes)
+                              now.x_bytes = *at++;
+                          else
+                              now.x = static_cast<const float*>(*at++);
                           if (adds) now.other = static_cast<const float*>(*at++);
+                          if (sum) now.sum = static_cast<float*>(*at++);
                           if (floats) now.y = static_cast<float*>(*at++);
                           if (bytes) now.bytes = *at;
                           residual_norm(now);
@@ -121,7 +136,8 @@ private:
     const StoredTensor *weight_, *bias_;
     int64_t axes_;
     double eps_;
-    bool centered_, to_bytes_, to_floats_ = true;
+    bool centered_, to_bytes_, from_bytes_, to_sum_, to_floats_ = true;
+    float x_scale_ = 1, x_zero_point_ = 0;
     ElementType type_ = ElementType::u8;
     double scale_ = 1;
     int64_t zero_point_ = 0, low_ = 0, high_ = 255;

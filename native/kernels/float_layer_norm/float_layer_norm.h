@@ -29,6 +29,7 @@ struct FloatLayerNormArgs {
     double eps = 0;
     const float* other = nullptr;  // rows as those of x; may be y
     bool centered = true;
+    float* sum = nullptr;  // where x + other goes; none: y, for a time
 };
 
 // The rows [begin, end).

@@ -32,8 +32,9 @@ void float_layer_norm_reference(const FloatLayerNormArgs& a, int64_t begin, int6
         const float* x = a.x + row * a.length;
         float* const y = a.y + row * a.length;
         if (a.other != nullptr) {
-            for (int64_t i = 0; i < a.length; ++i) y[i] = x[i] + a.other[row * a.length + i];
-            x = y;
+            float* const sum = a.sum != nullptr ? a.sum + row * a.length : y;
+            for (int64_t i = 0; i < a.length; ++i) sum[i] = x[i] + a.other[row * a.length + i];
+            x = sum;
         }
         const float mean =
             a.centered ? static_cast<float>(sum(x, a.length, [](float lane, float v) { return lane + v; }) / count)

@@ -34,12 +34,12 @@ double float_sum(const float* x, int64_t length, float filler, const Next& next)
     return total;
 }
 
-// y = x + other, for the elements [begin, end).
+// sum = x + other, for the elements [begin, end).
 template <class V>
-inline void add_rows(const FloatLayerNormArgs& a, int64_t begin, int64_t end) {
+inline void add_rows(const FloatLayerNormArgs& a, float* sum, int64_t begin, int64_t end) {
     int64_t i = begin;
-    for (; i + V::W <= end; i += V::W) V::store(a.y + i, V::add(V::load(a.x + i), V::load(a.other + i)));
-    for (; i < end; ++i) a.y[i] = a.x[i] + a.other[i];
+    for (; i + V::W <= end; i += V::W) V::store(sum + i, V::add(V::load(a.x + i), V::load(a.other + i)));
+    for (; i < end; ++i) sum[i] = a.x[i] + a.other[i];
 }
 
 // kRows rows from `row` on, all of them through one part after the other: the end of a sum is a long chain, during
@@ -49,8 +49,9 @@ inline void float_layer_norm_rows(const FloatLayerNormArgs& a, int64_t row) {
     using F = typename V::F;
     const double count = static_cast<double>(a.length);
     float mean[kRows], r[kRows];
-    const float* const rows = a.other != nullptr ? a.y : a.x;
-    if (a.other != nullptr) add_rows<V>(a, row * a.length, (row + kRows) * a.length);
+    float* const sum = a.sum != nullptr ? a.sum : a.y;
+    const float* const rows = a.other != nullptr ? sum : a.x;
+    if (a.other != nullptr) add_rows<V>(a, sum, row * a.length, (row + kRows) * a.length);
     for (int k = 0; k < kRows; ++k) {
         mean[k] = 0;
         if (!a.centered) continue;

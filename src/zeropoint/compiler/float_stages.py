@@ -7,6 +7,7 @@ from zeropoint.compiler.program_builder import ProgramBuilder, Step
 
 _FUNCTIONS = ("gelu", "gelu_tanh", "tanh", "sigmoid", "silu")  # of native/kernels/float_function/float_function.h
 _SUM = [["add", "float32", 0, 1]]
+_SCALE = ("scale", "zero_point")
 _BYTES = ("dtype", "scale", "zero_point", "low", "high")
 
 
@@ -58,21 +59,24 @@ def _function_step(function: str, x: str, y: str) -> Step:
 
 
 def split_norms(step: Step, fresh: Fresh) -> list[Step] | None:
-    """What `fuse_norms` made one step of: a sum before it, and the bytes behind it."""
+    """What `fuse_norms` made one step of: bytes that become floats and a sum before it, and the bytes behind it."""
     a = step.attributes
-    if step.op != "float_layer_norm" or (len(step.inputs) == 3 and "dtype" not in a):
+    if step.op != "float_layer_norm" or (len(step.inputs) == 3 and not {"dtype", "x_scale"} & a.keys()):
         return None
-    x, made = step.inputs[0], []
+    x, made, outputs = step.inputs[0], [], list(step.outputs)
+    if "x_scale" in a:
+        x = fresh(outputs[-1])
+        made.append(Step("dequantize", [step.inputs[0]], [x], {name: a[f"x_{name}"] for name in _SCALE}))
     if len(step.inputs) > 3:
-        x = fresh(step.outputs[0])
-        made.append(
-            Step("map", [step.inputs[0], step.inputs[3]], [x], {"types": ["float32"] * 2, "code": [list(_SUM[0])]})
-        )
-    y = step.outputs[0] if "dtype" not in a or len(step.outputs) > 1 else fresh(step.outputs[0])
-    numbers = {name: number for name, number in a.items() if name not in _BYTES}
+        operands = [x, step.inputs[3]]
+        x = outputs.pop(0) if a.get("sum") else fresh(outputs[-1])
+        made.append(Step("map", operands, [x], {"types": ["float32"] * 2, "code": [list(_SUM[0])]}))
+    y = outputs[0] if "dtype" not in a or len(outputs) > 1 else fresh(outputs[0])
+    fused = (*_BYTES, "sum", "x_scale", "x_zero_point")
+    numbers = {name: number for name, number in a.items() if name not in fused}
     made.append(Step(step.op, [x, *step.inputs[1:3]], [y], numbers))
     if "dtype" in a:
-        made.append(Step("quantize", [y], step.outputs[-1:], {name: a[name] for name in _BYTES}))
+        made.append(Step("quantize", [y], outputs[-1:], {name: a[name] for name in _BYTES}))
     return made
 
 
@@ -92,14 +96,24 @@ def split_dynamic_layers(step: Step, fresh: Fresh) -> list[Step] | None:
 
 
 def fuse_norms(builder: ProgramBuilder) -> None:
-    """``map`` of one sum, ``float_layer_norm``, ``quantize`` become ``float_layer_norm``, with two results or one."""
+    """``dequantize, map`` of one sum, ``float_layer_norm, quantize`` become ``float_layer_norm``.
+
+    Its results are the sum and the norm in float32, as far as others read them, and the bytes.
+    """
     for norm in [step for step in builder.steps if step.op == "float_layer_norm"]:
         uses = StepUses(builder)
         inputs, outputs, attributes, replaced = list(norm.inputs), list(norm.outputs), dict(norm.attributes), [norm]
-        before = uses.maker(norm.inputs[0], "map")
-        if before is not None and before.attributes["code"] == _SUM:
+        before = _sum_before(builder, uses, norm)
+        if before is not None:
             inputs = [before.inputs[0], *inputs[1:], before.inputs[1]]
             replaced.append(before)
+            if uses.maker(inputs[0], "dequantize") is None and uses.maker(inputs[3], "dequantize") is not None:
+                inputs[0], inputs[3] = inputs[3], inputs[0]
+        dequantize = uses.maker(inputs[0], "dequantize")
+        if dequantize is not None:
+            inputs[0] = dequantize.inputs[0]
+            attributes |= {f"x_{name}": dequantize.attributes[name] for name in _SCALE}
+            replaced.append(dequantize)
         readers = uses.readers(outputs[0])
         quantize = next((r for r in readers if r.op == "quantize" and _rounds_as_layers_do(r)), None)
         if quantize is not None:
@@ -107,8 +121,21 @@ def fuse_norms(builder: ProgramBuilder) -> None:
             only = len(readers) == 1 and not uses.is_output(outputs[0])
             outputs = quantize.outputs if only else [*outputs, *quantize.outputs]
             replaced.append(quantize)
+        if before is not None and uses.maker(norm.inputs[0], "map") is None:
+            attributes["sum"] = True
+            outputs = [*before.outputs, *outputs]
         if len(replaced) > 1:
             replace_steps(builder, replaced, norm, Step(norm.op, inputs, outputs, attributes))
+
+
+def _sum_before(builder: ProgramBuilder, uses: StepUses, norm: Step) -> Step | None:
+    """The sum that a norm is of, if all others who read it come later."""
+    step = uses.any_maker(norm.inputs[0])
+    if step is None or step.op != "map" or step.attributes["code"] != _SUM or step.inputs[0] == step.inputs[1]:
+        return None
+    order = {id(other): place for place, other in enumerate(builder.steps)}
+    later = all(order[id(reader)] >= order[id(norm)] for reader in uses.readers(step.outputs[0]))
+    return step if later else None
 
 
 def fuse_dynamic_functions(builder: ProgramBuilder) -> None:
