@@ -23,7 +23,13 @@ from zeropoint.demo_minilm import CALIBRATION, SENTENCES
 from zeropoint.integrations.sentence_transformers import compile_encoder
 
 SECONDS = 15.0
-BATCHES = {"1 text": SENTENCES[:1], "12 texts": SENTENCES, "32 texts of 104 tokens": [" ".join(SENTENCES)[:500]] * 32}
+_LONG = " ".join(SENTENCES)[:500]
+BATCHES = {
+    "1 text": SENTENCES[:1],
+    "12 texts": SENTENCES,
+    "32 texts of 60 to 463 characters": [_LONG[: 60 + 13 * i] for i in range(32)],
+    "32 texts of 500 characters": [_LONG] * 32,
+}
 
 
 def _openvino(folder: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from enum import Enum
 from pathlib import Path
@@ -32,7 +31,6 @@ from zeropoint.progress import during
 
 SUFFIXES = (".zpt", ".pt2", ".pt")
 POOR = 20.0  # dB: below it, the accuracy is worth another look
-TIMED, LEAST = 0.2, 3  # seconds and calls of each for the speed
 COMPARED = 16  # samples on which the quantized model is compared with the float one
 
 
@@ -233,7 +231,7 @@ def _judged(
     timed = one_sample(data, batches, model, quantized, written)
     count = {"timed_samples": sample_count(timed)}
     if report is None:
-        return _distance(model, written, batches) | _times(model, written, timed, output) | count
+        return _distance(model, written, batches) | _times(model, written, timed) | count
     from zeropoint.report.html import write_report
 
     some = _some(batches)
@@ -242,26 +240,11 @@ def _judged(
     return _facts(found.comparison, some, batches) | times | count | {"report": str(report)}
 
 
-def _times(model: Any, written: Any, batch: Any, output: Path) -> dict[str, float]:
-    """Milliseconds of both, in turns; a program runs as it will be deployed, in a process without PyTorch."""
-    import torch
+def _times(model: Any, written: Any, batch: Any) -> dict[str, float]:
+    from zeropoint.comparison.timing import float_and_deployed
 
-    from zeropoint.cpu import get_num_threads
-    from zeropoint.graph.to_int8 import call_of
-    from zeropoint.interop.peer_process import Contender, InThisProcess, Turns, take_turns
-    from zeropoint.interop.peers import OURS
-    from zeropoint.interop.tasks import Unavailable
-
-    args, kwargs = call_of(batch)
-    both: list[Turns] = [InThisProcess("float", lambda: model(*args, **kwargs))]
-    with torch.inference_mode(), during("timing", progress=True), contextlib.ExitStack() as process:
-        if output.suffix == ".zpt" and not kwargs and all(isinstance(value, torch.Tensor) for value in args):
-            arrays = tuple(value.numpy() for value in args)
-            with contextlib.suppress(Unavailable):  # where no process can be started, the program runs in this one
-                both.append(process.enter_context(Contender(OURS, output, arrays, get_num_threads())))
-        if len(both) == 1:
-            both.append(InThisProcess("quantized", lambda: written(*args, **kwargs)))
-        before, after = (1e3 * times.median for times in take_turns(both, TIMED, LEAST)[0].values())
+    with during("timing", progress=True):
+        before, after = float_and_deployed(model, written, batch)
     return {"float_milliseconds": before, "milliseconds": after}
 
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from zeropoint.comparison.graph_pairs import steps
+from zeropoint.cpu import get_num_threads
 from zeropoint.graph.provenance import origin
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.graph.workflow import Quantized
+from zeropoint.interop.peer_process import Contender, InThisProcess, Turns, take_turns
+from zeropoint.interop.peers import OURS
+from zeropoint.interop.tasks import Unavailable
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,27 @@ def alternating(calls: list[Callable[[], object]], seconds: float, least: int = 
             call()
             spent.append(time.perf_counter() - start)
     return [1e3 * statistics.median(spent) for spent in times]
+
+
+def float_and_deployed(model: Any, deployed: Any, batch: Any, seconds: float = 0.2) -> tuple[float, float]:
+    """Median milliseconds of a model and of what is deployed of it, in turns, as `zeropoint bench` measures them.
+
+    A program runs in a process without PyTorch, where one can be started and no step of it needs PyTorch.
+    """
+    args, kwargs = call_of(batch)
+    both: list[Turns] = [InThisProcess("float", lambda: model(*args, **kwargs))]
+    with torch.inference_mode(), contextlib.ExitStack() as stack:
+        if hasattr(deployed, "save") and not kwargs and all(isinstance(value, Tensor) for value in args):
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "program.zpt"
+            arrays = tuple(value.numpy() for value in args)
+            with contextlib.suppress(Unavailable):
+                deployed.save(path)
+                both.append(stack.enter_context(Contender(OURS, path, arrays, get_num_threads())))
+        if len(both) == 1:
+            both.append(InThisProcess("quantized", lambda: deployed(*args, **kwargs)))
+        found, _ = take_turns(both, seconds, 3)
+    before, after = (1e3 * times.median for times in found.values())
+    return before, after
 
 
 def step_times(quantized: nn.Module, batch: Any, repeats: int = 7) -> tuple[Step, ...]:

@@ -15,7 +15,7 @@ from zeropoint.comparison.layers import Comparison, compare
 from zeropoint.comparison.pairs import Pair
 from zeropoint.comparison.sensitivity import Sensitivity
 from zeropoint.comparison.sizes import model_bytes
-from zeropoint.comparison.timing import Step, alternating, program_times, step_times
+from zeropoint.comparison.timing import Step, float_and_deployed, program_times, step_times
 from zeropoint.compiler import Unsupported, compile
 from zeropoint.cpu import CpuInfo, cpu_info
 from zeropoint.graph.frontends.script.saved_plan import summary
@@ -104,7 +104,7 @@ def gather(
     with torch.inference_mode(), during("timing", progress):
         program = None if kwargs else _program(quantized, args)
         deployed = quantized if program is None else program
-        float_ms, ms = alternating([lambda: float_model(*args, **kwargs), lambda: deployed(*args, **kwargs)], seconds)
+        float_ms, ms = float_and_deployed(float_model, deployed, timed, seconds)
         advice: tuple[str, ...] = ()
         if program is None:
             steps = step_times(quantized, timed)
