@@ -82,6 +82,36 @@ struct Simd128 {
     }
     static F fma(F a, F b, F c) { return {fma(a.low, b.low, c.low), fma(a.high, b.high, c.high)}; }
 
+    // A polynomial stays in doubles that are rounded to floats, and is looked at once: see fma(v128_t ...). No term of
+    // those that are asked for is below the normal numbers.
+    struct Horner {
+        // p = p * r + c, rounded; what may have been rounded wrongly is noted.
+        static void step(v128_t& p, v128_t r, v128_t c, v128_t& ties) {
+            const v128_t sum = wasm_f64x2_add(wasm_f64x2_mul(p, r), c);
+            const v128_t tail = wasm_i64x2_const_splat(0x1FFFFFFF), middle = wasm_i64x2_const_splat(0x10000000);
+            ties = wasm_v128_or(ties, wasm_i64x2_eq(wasm_v128_and(sum, tail), middle));
+            p = wide(wasm_f32x4_demote_f64x2_zero(sum));
+        }
+        template <int kTerms>
+        static v128_t of(const float (&c)[kTerms], v128_t r) {
+            const v128_t low = wide(r), high = wide(upper(r));
+            v128_t p = wasm_f64x2_splat(c[kTerms - 1]), q = p, ties = wasm_i64x2_const_splat(0);
+            for (int i = kTerms - 2; i >= 0; --i) {
+                const v128_t term = wasm_f64x2_splat(c[i]);
+                step(p, low, term, ties);
+                step(q, high, term, ties);
+            }
+            if (__builtin_expect(!wasm_v128_any_true(ties), 1)) return narrow(p, q);
+            v128_t exact = wasm_f32x4_splat(c[kTerms - 1]);
+            for (int i = kTerms - 2; i >= 0; --i) exact = exact_fma(exact, r, wasm_f32x4_splat(c[i]));
+            return exact;
+        }
+        template <int kTerms>
+        static F of(const float (&c)[kTerms], F r) {
+            return {of(c, r.low), of(c, r.high)};
+        }
+    };
+
     static float rne(float x) { return __builtin_nearbyintf(x); }
     static double rne(double x) { return __builtin_nearbyint(x); }
     static F round(F a) { return {wasm_f32x4_nearest(a.low), wasm_f32x4_nearest(a.high)}; }
