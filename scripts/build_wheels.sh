@@ -2,7 +2,8 @@
 # build_wheels.sh PYTHON...: builds the wheel of each interpreter into dist/, and tries it in an empty environment of
 # every interpreter that it is for: the kept programs must give the kept bytes where there is no PyTorch.
 # A wheel of CPython 3.12 is for all later ones (the stable ABI; nanobind has none before). auditwheel gives each the tag of
-# the oldest systems that it runs on, and twine reads its description as PyPI does. Equal commits give equal bytes.
+# the oldest systems that it runs on, and twine reads its description as PyPI does. Equal commits give equal bytes. A wheel
+# that is newer than its sources is kept; REBUILD=1 builds it anew.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || { echo "usage: build_wheels.sh PYTHON..." >&2; exit 2; }
@@ -10,11 +11,18 @@ cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p dist
+sources=(src native cmake CMakeLists.txt pyproject.toml README.md LICENSE)  # what a wheel is made of
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1)}
 tag_of() { "$1" -c 'import sys; print("cp%d%d" % min(sys.version_info[:2], (3, 12)))'; }
 for python in "$@"; do
     tag=$(tag_of "$python")
-    ls dist/zeropoint-*-"$tag"-*.whl >/dev/null 2>&1 && [ -z "${REBUILD:-}" ] && continue
+    built=$(find dist -name "zeropoint-*-$tag-*.whl" -print -quit)
+    if [ -n "$built" ] && [ -z "${REBUILD:-}" ] \
+        && [ -z "$(find "${sources[@]}" -name __pycache__ -prune -o -type f -newer "$built" -print -quit)" ]; then
+        echo "wheel: $built is up to date"
+        continue
+    fi
+    rm -f dist/zeropoint-*-"$tag"-*.whl
     echo "wheel: building $tag with $python"
     "$python" -m venv "$work/build-$tag"
     tools=$work/build-$tag/bin

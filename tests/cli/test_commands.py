@@ -99,9 +99,7 @@ def test_show_writes_a_page_beside_the_program(program: str) -> None:
 
 def test_show_takes_data_and_runs_nothing_if_asked(program: str) -> None:
     loaded = zeropoint.runtime.load(program)
-    np.savez(
-        "inputs.npz", **{n: np.zeros(s, d) for (n, d, _), s in zip(loaded.inputs, loaded.example_shapes)}
-    )
+    np.savez("inputs.npz", **{n: np.zeros(s, d) for (n, d, _), s in zip(loaded.inputs, loaded.example_shapes)})
     ran = run("show", program, "--data", "inputs.npz", "--no-time", "-o", "own.html", "--json")
     assert ran.code == 0
     assert "microseconds" not in ran.json()
@@ -148,6 +146,29 @@ def test_show_compares_two_programs_and_writes_a_trace(folder: Path) -> None:
     assert '<a href="whole.json">Trace for Perfetto</a>' in Path("whole.html").read_text()
     assert run("show", "whole.zpt", "model.pt2").code == 2
     assert run("show", "whole.zpt", "--trace", "x.json", "--no-time").code == 2
+
+
+def test_show_compares_two_reports(folder: Path) -> None:
+    run("report", "my_code:make", "-d", "images.npy", "-o", "int8.html")
+    run("report", "my_code:make", "-d", "images.npy", "-o", "partly.html", "--float", "0")
+    facts = run("show", "int8.html", "partly.html", "--json").json()
+    assert facts["output"] == "int8-partly.html"
+    layers = {(pair[1] or pair[0])["path"]: pair for pair in facts["layers"]}
+    assert layers["0"][1] is None or layers["0"][1]["computed"] == "float32"
+    assert layers["3"][0]["nbytes"] == layers["3"][1]["nbytes"] > 0
+    page = Path("int8-partly.html").read_text()
+    assert "Output SQNR" in page
+    assert run("show", "int8.html").code == run("show", "int8.html", "script.pt").code == 2
+    for text, why in (
+        (b"<html>", "is no page of zeropoint report"),
+        (b'<script type="application/json" id="zeropoint-report">[1]</script>', "is damaged"),
+        (Path("int8.html").read_bytes().replace(b'"batch": "', b'"batch": 7, "x": "'), "is damaged"),
+    ):
+        (folder / "wrong.html").write_bytes(text)
+        refused = run("show", "int8.html", "wrong.html", "-o", "never.html")
+        assert refused.code == 1
+        assert why in refused.err
+    assert not Path("never.html").exists()
 
 
 # ---------------------------------------------------------------------------------------------------------- quantize

@@ -12,15 +12,18 @@ import typer
 from zeropoint.atomic_file import replacing
 from zeropoint.cli.data import Batch, checked_data, load_batches
 from zeropoint.cli.output import AsJson, show, work
-from zeropoint.cli.paths import existing, writable
+from zeropoint.cli.paths import existing, require_other, writable
 
 
 def show_program(
     program: Annotated[
-        str, typer.Argument(metavar="FILE", help="A .zpt program, or a .pt2 model that is not quantized yet.")
+        str,
+        typer.Argument(
+            metavar="FILE", help="A .zpt program, or a .pt2 model before it is quantized, or a report (.html)."
+        ),
     ],
     other: Annotated[
-        str | None, typer.Argument(metavar="OTHER", help="Another .zpt program, for a page of both side by side.")
+        str | None, typer.Argument(metavar="OTHER", help="Another program or report, for a page of both side by side.")
     ] = None,
     output: Annotated[
         Path | None,
@@ -52,12 +55,18 @@ def show_program(
     title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Write an HTML page with the graph, steps, shapes, weights, times and memory of a program. Needs no PyTorch.
+    """Write an HTML page about a program, a model before it is quantized, or two programs or reports side by side.
+
+    Of a program: its graph, steps, shapes, weights, times and memory, without PyTorch.
 
     Of a `.pt2` model: what would be quantized, and why the rest would stay float. Of two programs: how alike the
-    results of each module are, its time and size, those whose time changed most first.
+    results of each module are, its time and size, those whose time changed most first. Of two reports: error, time and
+    size of each layer.
     """
     path = existing(program)
+    if path.suffix == ".html":
+        _reports(path, other, output, data, trace, as_json)
+        return
     if path.suffix not in (".zpt", ".pt2"):
         raise typer.BadParameter(
             f"{program} must be a .zpt program or a .pt2 model: create one with zeropoint quantize"
@@ -131,6 +140,25 @@ def _compare(first: Path, second: Path, page: Path, data: str | None, batch: int
     rows = write_diff_page(page, programs, [first.name, second.name], inputs)
     told = {"output": str(page), "modules": [dataclasses.asdict(row) for row in rows]}
     show(f"wrote {page}: {len(rows)} modules", told, as_json)
+
+
+def _reports(
+    path: Path, other: str | None, output: Path | None, data: str | None, trace: Path | None, as_json: bool
+) -> None:
+    if other is None or existing(other).suffix != ".html":
+        raise typer.BadParameter("pass two reports, as in zeropoint show before.html after.html")
+    if data is not None or trace is not None:
+        raise typer.BadParameter("--data and --trace are for programs: omit them")
+    page = output or path.with_name(f"{path.stem}-{Path(other).stem}.html")
+    require_other(page, str(path), other)
+    with work(as_json):
+        from zeropoint.report.report_diff import ReportFacts, write_report_diff
+
+        pairs = write_report_diff(
+            page, [ReportFacts.read(path), ReportFacts.read(other)], [path.name, Path(other).name]
+        )
+        told = [[None if layer is None else dataclasses.asdict(layer) for layer in pair] for pair in pairs]
+        show(f"wrote {page}: {len(pairs)} layers", {"output": str(page), "layers": told}, as_json)
 
 
 def _inputs(data: str, program: Any, batch: int) -> list[Any]:

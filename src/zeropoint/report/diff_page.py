@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from zeropoint.atomic_file import replacing
-from zeropoint.report.markup import asset, card, digest, layer_name, milliseconds, section, table
+from zeropoint.report.markup import asset, card, digest, head, layer_name, milliseconds, section, table
 from zeropoint.report.module_values import MOST, likeness, module_values
 from zeropoint.report.program_facts import ProgramFacts, example_inputs, program_facts
 from zeropoint.runtime import Program
@@ -152,11 +152,6 @@ def _table(rows: Sequence[Side], names: Sequence[str]) -> str:
         f"weights, {names[0]}",
         f"weights, {names[1]}",
     )
-    head = "".join(
-        f'<th scope="col" data-key="c{i}"{" class=text" if i < 2 else ""}>'
-        f'<button type="button">{escape(title)}</button></th>'
-        for i, title in enumerate(titles)
-    )
     lines = []
     for side in rows:
         precision = (
@@ -179,7 +174,7 @@ def _table(rows: Sequence[Side], names: Sequence[str]) -> str:
         "point, signal over difference; if it is more alike, with what only one program computes behind a module, such "
         "as a ReLU."
     )
-    return section("Modules", about, table("modules", head, lines))
+    return section("Modules", about, table("modules", head(titles), lines))
 
 
 def _alike(decibels: float | None) -> str:

@@ -18,6 +18,7 @@ from zeropoint.comparison.timing import Step
 from zeropoint.report.findings import Findings, Search, gather
 from zeropoint.report.histograms import Histogram
 from zeropoint.report.markup import asset, bar, card, digest, layer_name, milliseconds, panel, section, table
+from zeropoint.report.report_diff import LayerFacts, ReportFacts, capped
 from zeropoint.report.svg import histogram_svg, lines_svg, points_svg
 from zeropoint.table import quantized_of, readable_bytes, size_change
 
@@ -90,7 +91,7 @@ def page(findings: Findings) -> str:
         verdict=_verdict(findings),
         cards=_cards(findings),
         sections="\n".join(part(findings) for part in sections),
-        footer=_footer(findings),
+        footer=_footer(findings) + _facts(findings).block(),
     )
 
 
@@ -384,6 +385,20 @@ def _left_in_float(f: Findings) -> str:
         "Operators that run in float32, and the reason.",
         table("float", '<th class="text">operator</th><th class="text">why</th>', lines),
     )
+
+
+def _facts(f: Findings) -> ReportFacts:
+    """What another report is compared with: the layers by their paths."""
+    times: dict[str, float] = {}
+    for step in f.steps:
+        times[step.path] = times.get(step.path, 0.0) + step.milliseconds
+    layers: dict[str, LayerFacts] = {}
+    for row in f.comparison.in_order():
+        alone, nbytes, computed = capped(row.alone), row.nbytes, row.computed
+        if before := layers.get(row.path):  # such as the rounding of a layer's input
+            alone, nbytes = min(alone, before.alone), nbytes + before.nbytes
+        layers[row.path] = LayerFacts(row.path, computed, alone, times.get(row.path, 0.0), nbytes)
+    return ReportFacts(f.title, capped(f.comparison.sqnr), f.milliseconds, f.nbytes, f.batch, tuple(layers.values()))
 
 
 def _footer(f: Findings) -> str:

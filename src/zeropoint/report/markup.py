@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
@@ -62,6 +62,15 @@ def drawing(svg: str) -> str:
 
 def panel(inside: str) -> str:
     return f'<div class="panel">{inside}</div>'
+
+
+def head(titles: Sequence[str]) -> str:
+    """The titles of a table that can be sorted: two columns of text, then numbers."""
+    return "".join(
+        f'<th scope="col" data-key="c{i}"{" class=text" if i < 2 else ""}>'
+        f'<button type="button">{escape(title)}</button></th>'
+        for i, title in enumerate(titles)
+    )
 
 
 def table(name: str, head: str, lines: list[str]) -> str:
