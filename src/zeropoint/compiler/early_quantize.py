@@ -44,17 +44,17 @@ def quantize_early(builder: ProgramBuilder) -> None:
 
 
 def _moves_before(builder: ProgramBuilder, uses: StepUses, quantize: Step) -> _Moves | None:
-    """What moves values, if nobody else reads that; None where nothing does, or from more values."""
-    asked, ours = {str(quantize.inputs[0]): None}, {id(quantize)}
+    """What moves values, if nothing else reads that; None where nothing moves them, or from more values."""
+    asked, known = {str(quantize.inputs[0]): None}, {id(quantize)}
     moved: list[Step] = []
     for step in reversed(builder.steps):  # all readers of a value come before what makes it
         name = step.outputs[0]
         readers = [reader for reader in uses.readers(name) if reader.op != "size"]
-        are_ours = not uses.is_output(name) and all(id(reader) in ours for reader in readers)
-        if name in asked and are_ours and _is_move(step):
+        are_moved = not uses.is_output(name) and all(id(reader) in known for reader in readers)
+        if name in asked and are_moved and _is_move(step):
             del asked[name]
             asked |= dict.fromkeys(map(str, _moved_by(step)))
-            ours.add(id(step))
+            known.add(id(step))
             moved.insert(0, step)
     sources = list(asked)
     sizes = [builder.shapes.get(name) for name in sources]
@@ -87,20 +87,22 @@ def _swap(builder: ProgramBuilder, uses: StepUses, quantize: Step, moves: _Moves
         return bytes_of[name]
 
     early = {name: Step("quantize", [name], [named(name)], dict(quantize.attributes)) for name in moves.sources}
-    ours = {id(quantize), *(id(step) for step in moves.steps)}
+    moves_and_quantize = {id(quantize), *(id(step) for step in moves.steps)}
     steps = [early.pop(given.name) for given in builder.inputs if given.name in early]
     for step in builder.steps:
         if id(step) == id(quantize):
             continue
-        if id(step) in ours:
+        if id(step) in moves_and_quantize:
             step.inputs = [bytes_of.get(str(name), name) for name in step.inputs]
             (name,) = step.outputs
             step.outputs = quantize.outputs if name == quantize.inputs[0] else [named(name)]
         steps.append(step)
         steps += [early.pop(name) for name in step.outputs if name in early]
-    # Sizes are those of the bytes, too, so that nobody needs the floats for them.
+    # Sizes are those of the bytes, too, so that the floats are not needed for them.
     for step in (step for step in steps if step.op == "size" and step.inputs[0] in bytes_of):
         source = str(step.inputs[0])
-        if source not in moves.sources or all(id(r) in ours or r.op == "size" for r in uses.readers(source)):
+        if source not in moves.sources or all(
+            id(r) in moves_and_quantize or r.op == "size" for r in uses.readers(source)
+        ):
             step.inputs = [bytes_of[source]]
     builder.steps = steps
