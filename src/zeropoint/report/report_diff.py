@@ -146,7 +146,7 @@ def _table(pairs: Sequence[tuple[LayerFacts | None, LayerFacts | None]], names: 
         errors, times, sizes = zip(*(_cells(x) for x in pair))
         change = _change(pair)
         grade = "good" if change > 0 else "warn"
-        told = 0.05 <= abs(change) and all(x is not None and x.alone < EXACT for x in pair)
+        told = abs(change) >= 0.05 and all(x is not None and x.alone < EXACT for x in pair)
         shown = f"{change:+.1f} dB" if told else ""  # without an error on one side, no number says the change
         lines.append(
             f'<tr><td class="text" data-value="{escape(layer.path)}">{layer_name(layer.path, "")}</td>'
