@@ -386,6 +386,8 @@ def test_choose_qparams_optimized_of_bad_arguments(isa):
     for numel in (0, -1, 11):
         with refuses(ValueError, "choose_qparams_optimized", "numel", 10, numel):
             zeropoint.choose_qparams_optimized(x, numel)
+    with refuses(ValueError, "choose_qparams_optimized", "input tensor is empty and has no data", (0,)):
+        zeropoint.choose_qparams_optimized(torch.tensor([]), 0)
     with refuses(ValueError, "choose_qparams_optimized", "n_bins", 0):
         zeropoint.choose_qparams_optimized(x, 10, n_bins=0)
     for ratio in (-0.5, 1.5):

@@ -125,13 +125,15 @@ def choose_qparams_optimized(
         ``(1,)`` and ``(1,)``.
 
     Raises:
-        ValueError: if `numel`, `n_bins`, `ratio` or `bit_width` is out of range, or `x` holds NaN.
+        ValueError: if `numel`, `n_bins`, `ratio` or `bit_width` is out of range, or `x` is empty or holds NaN.
 
     Example:
         >>> x = torch.linspace(-1, 1, 100)
         >>> choose_qparams_optimized(x, numel=100, bit_width=4)
         (tensor([0.9500]), tensor([-0.9500]))
     """
+    if x.numel() == 0:
+        raise ValueError(f"choose_qparams_optimized: the input tensor is empty and has no data: {tuple(x.shape)}")
     if not 1 <= numel <= x.numel():
         raise _OutOfBounds(
             "choose_qparams_optimized: numel is out of the bound of input tensor: it must be between 1 and"
