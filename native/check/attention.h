@@ -94,7 +94,7 @@ inline void check_attention(Report& report, bool quick) {
     Contest<AttentionFn> contest(report, "attention", &Kernels::attention);
     Random random(71);
     for (int64_t rows : {1, 3, 4, 7, 66})
-        for (int64_t columns : {1, 3, 15, 16, 17, 47, 64, 65, quick ? 130 : 1030})
+        for (int64_t columns : {1, 3, 8, 15, 16, 17, 24, 47, 64, 65, quick ? 130 : 1030})
             for (int64_t depth : {1, 5, 32, quick ? 67 : 130})
                 for (int64_t width : {1, 16, 40}) {
                     const AttentionCase c(random, rows, columns, depth, width);

@@ -82,7 +82,7 @@ struct ScoreLine {
     float powers() const {
         const int last = a.operation_count - 1;
         for (int i = 0; i < last; ++i) apply(a.operations[i]);
-        if (last >= 0 && a.operations[last].kind == ScoreOperationKind::multiply && a.columns % V::W == 0) {
+        if (last >= 0 && a.operations[last].kind == ScoreOperationKind::multiply && a.columns == whole()) {
             const F number = V::set(a.operations[last].number);
             F most = V::set(FloatSoftmaxRow<V>::kLeast);
             for (int64_t i = 0; i < a.columns; i += V::W) {
