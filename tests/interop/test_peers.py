@@ -98,6 +98,11 @@ def test_turns_go_on_until_all_have_had_enough_and_without_those_that_fail() -> 
     assert str(out["weak"]) == "weak fell over"
 
 
+def test_small_calls_end_when_they_have_had_their_turns_and_time() -> None:
+    times, _ = take_turns([Scripted("steady", 1000)], seconds=1e9, least=7, most_seconds=0.1)
+    assert 9 <= len(times["steady"].values) < 100
+
+
 def test_times_have_a_median_and_quartiles() -> None:
     times = Times((4.0, 1.0, 2.0, 3.0, 5.0))
     assert times.median == 3.0

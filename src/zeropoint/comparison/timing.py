@@ -75,7 +75,7 @@ def float_and_deployed(model: Any, deployed: Any, batch: Any, seconds: float = 0
                 both.append(stack.enter_context(Contender(OURS, path, arrays, get_num_threads())))
         if len(both) == 1:
             both.append(InThisProcess("quantized", lambda: deployed(*args, **kwargs)))
-        found, _ = take_turns(both, seconds, 3)
+        found, _ = take_turns(both, seconds, 3, most_seconds=5 * seconds)
     before, after = (1e3 * times.median for times in found.values())
     return before, after
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import resource
 import subprocess
@@ -181,15 +182,21 @@ class Contender:
 
 
 def take_turns(
-    contenders: Sequence[Turns], seconds: float, least: int
+    contenders: Sequence[Turns], seconds: float, least: int, most_seconds: float = math.inf
 ) -> tuple[dict[str, Times], dict[str, Unavailable]]:
-    """Times of all, turn by turn until each had so many seconds and calls; and why those that fell out did."""
+    """Times of all, turn by turn until each had so many seconds and calls; and why those that fell out did.
+
+    Args:
+        most_seconds: when it ends at the latest, if each has had its calls. Small calls need many turns for a second.
+    """
     times: dict[str, list[float]] = {c.name: [] for c in contenders}
     out: dict[str, Unavailable] = {}
+    end = time.perf_counter() + most_seconds
     while True:
         waiting = [
             c for c in contenders
-            if c.name not in out and (len(times[c.name]) < least or sum(times[c.name]) < seconds)
+            if c.name not in out
+            and (len(times[c.name]) < least or (sum(times[c.name]) < seconds and time.perf_counter() < end))
         ]  # fmt: skip
         if not waiting:
             return {name: Times(tuple(values)) for name, values in times.items() if name not in out}, out
