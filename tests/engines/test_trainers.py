@@ -160,7 +160,7 @@ def test_weights_that_fsdp2_keeps_in_parts_are_refused_in_words(tmp_path: Path) 
     command = [sys.executable, "-W", "ignore", "-c", SHARDED.replace("FOLDER", str(tmp_path))]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert "FSDP keeps graph_module." in ran.stdout, ran.stderr
-    assert "train with DistributedDataParallel" in ran.stdout
+    assert "use DistributedDataParallel" in ran.stdout
 
 
 def test_lightning_is_told_that_its_sharding_strategies_are_refused() -> None:

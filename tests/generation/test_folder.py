@@ -119,7 +119,7 @@ LLAMA3_CONFIG = {
         ({"rope_parameters": {"full_attention": {}}}, "'full_attention' of rope_scaling .* is not supported"),
         ({"rope_scaling": LLAMA3 | {"high_freq_factor": 1.0}}, "high_freq_factor .* must be above low_freq_factor"),
         ({"rope_theta": float("nan")}, "rope_theta .* must be a number above 0"),
-        ({"partial_rotary_factor": 0.01}, "leaves none of the 16 numbers of a head to rotate"),
+        ({"partial_rotary_factor": 0.01}, "must leave some of the 16 numbers of a head"),
         (
             {"sliding_window": 8, "layer_types": ["linear"] * 2},
             "layer_types .* must be 2 of sliding_attention and full",
@@ -158,7 +158,7 @@ def test_model_without_its_last_layer_is_refused(tmp_path: Path, source: Path) -
     del tensors["lm_head.weight"]
     untied = folder_of(tmp_path / "one", tensors, {"model_type": "qwen3", "tie_word_embeddings": False})
     with pytest.raises(
-        ValueError, match=r"tie_word_embeddings of config\.json is False, and there is no lm_head\.weight"
+        ValueError, match=r"tie_word_embeddings of config\.json is False, so the model needs an lm_head\.weight"
     ):
         generation.compile_decoder(untied, tmp_path / "a.zpt")
     tied = folder_of(tmp_path / "two", tensors, {"model_type": "qwen3", "tie_word_embeddings": True})

@@ -164,7 +164,7 @@ def test_config_without_activations_rounds_none() -> None:
 def test_zero_points_that_the_config_promises_are_needed(tmp_path: Path, source: Path) -> None:
     asymmetric = compressed_tensors(4, 32, symmetric=False)
     folder, _ = integer_folder(tmp_path / "folder", source, asymmetric, 4, 32, False, "float16")
-    with pytest.raises(ValueError, match=r"symmetric is false, and there is no tensor '.*\.weight_zero_point'"):
+    with pytest.raises(ValueError, match=r"symmetric is false, so it needs the tensor '.*\.weight_zero_point'"):
         generation.compile_decoder(folder, tmp_path / "a.zpt")
 
 

@@ -26,6 +26,7 @@ REASONS = {
     "accuracy/smoothing.py: _LAYERS": "layers whose channels the algorithm can scale",
     "compat/script.py: _OPERATORS": "the schemas of an API that does not change any more",
     "compiler/attention.py: _IN_ORDER": "steps that copy in the order of axes: a fact of memory",
+    "compiler/early_quantize.py: _VIEWS": "steps that move values without reading them: a fact of memory",
     "compiler/float_stages.py: _FUNCTIONS": "the functions that a native kernel has",
     "compiler/fusion.py: FUSIONS": "steps of programs, which are not operators",
     "compiler/sizes.py: CALCULATIONS": "arithmetic on sizes, not on tensors",

@@ -62,15 +62,20 @@ def alternating(calls: list[Callable[[], object]], seconds: float, least: int = 
 def float_and_deployed(model: Any, deployed: Any, batch: Any, seconds: float = 0.2) -> tuple[float, float]:
     """Median milliseconds of a model and of what is deployed of it, in turns, as `zeropoint bench` measures them.
 
-    A program runs in a process without PyTorch, where one can be started and no step of it needs PyTorch.
+    A program runs in a process without PyTorch, if there is time for one, it can be started, and no step needs PyTorch.
     """
     args, kwargs = call_of(batch)
     both: list[Turns] = [InThisProcess("float", lambda: model(*args, **kwargs))]
     with torch.inference_mode(), contextlib.ExitStack() as stack:
-        if hasattr(deployed, "save") and not kwargs and all(isinstance(value, Tensor) for value in args):
+        if (
+            seconds > 0
+            and hasattr(deployed, "save")
+            and not kwargs
+            and all(isinstance(value, Tensor) for value in args)
+        ):
             path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "program.zpt"
             arrays = tuple(value.numpy() for value in args)
-            with contextlib.suppress(Unavailable):
+            with contextlib.suppress(Unavailable, OSError):
                 deployed.save(path)
                 both.append(stack.enter_context(Contender(OURS, path, arrays, get_num_threads())))
         if len(both) == 1:

@@ -184,7 +184,7 @@ class _Config:
         rotated = int(dim * rope.number("partial_rotary_factor", 1.0, most=1.0)) // 2 * 2
         if rotated == 0:
             raise ValueError(
-                f"partial_rotary_factor of config.json leaves none of the {dim} numbers of a head to rotate"
+                f"partial_rotary_factor of config.json must leave some of the {dim} numbers of a head to rotate"
             )
         base = rope.number("rope_theta", 10000.0, most=1e12)
         frequencies = np.power(base, -np.arange(0, rotated, 2, dtype=np.float64) / rotated)
@@ -231,7 +231,7 @@ class FolderWeights:
         if packed is None and packed_ones:
             raise ValueError(f"{packed_ones[0]} has packed weights, and config.json has no quantization_config")
         if tied is False and "lm_head.weight" not in self._all:
-            raise ValueError("tie_word_embeddings of config.json is False, and there is no lm_head.weight")
+            raise ValueError("tie_word_embeddings of config.json is False, so the model needs an lm_head.weight")
         self._used: set[str] = set()
         self.rounded: dict[str, str] = {}  # matrices that were rounded, and their dtype
         prefix = "transformer." if decoder.family == "gpt2" else "model."

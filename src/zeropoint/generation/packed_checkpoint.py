@@ -176,7 +176,7 @@ class _CompressedTensors:
                 else stored.astype(np.float32) + middle
             )
         elif not self.is_symmetric:
-            raise ValueError(f"{layer}: symmetric is false, and there is no tensor '{layer}.weight_zero_point'")
+            raise ValueError(f"{layer}: symmetric is false, so it needs the tensor '{layer}.weight_zero_point'")
 
         def integers() -> np.ndarray:
             stored = tensors.raw(name)

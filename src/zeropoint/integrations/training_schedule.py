@@ -57,7 +57,7 @@ def _require_whole(model: nn.Module) -> None:
     if parts:
         raise NotImplementedError(
             f"{type(model).__name__}: FSDP keeps {parts[0] or 'the model'} in parts, which cannot be converted to"
-            " integers; train with DistributedDataParallel"
+            " integers: use DistributedDataParallel"
         )
 
 

@@ -66,7 +66,9 @@ class ReportFacts:
             data = file.read(_LARGEST)
         found = _BLOCK.search(data)
         if found is None:
-            raise ValueError(f"{path} is no page of zeropoint report, or one of an older release")
+            raise ValueError(
+                f"{path} is no page of zeropoint report, or one of an older release: run `zeropoint report` again"
+            )
         try:
             facts = json.loads(found[1])
             layers = tuple(LayerFacts(**layer) for layer in facts.pop("layers"))

@@ -9,14 +9,10 @@ import torch
 from torch import Tensor, fx
 
 from zeropoint.graph import torch_internals as internals
-from zeropoint.graph.passes.nodes import fixed_size
 from zeropoint.operators.node import arguments, aten_name
 
-# Operators that take a tensor for its dtype or sizes alone, and what they fill the result with.
-_FILLED: dict[str, Any] = {
-    "new_zeros.default": 0, "zeros_like.default": 0, "new_ones.default": 1, "ones_like.default": 1,
-    "new_full.default": "fill_value", "full_like.default": "fill_value",
-}  # fmt: skip
+# Operators that take a tensor for its dtype alone, and what they fill the result with.
+_FILLED: dict[str, Any] = {"new_zeros.default": 0, "new_ones.default": 1, "new_full.default": "fill_value"}
 
 
 def fold_constants(graph: fx.GraphModule) -> None:
@@ -49,15 +45,18 @@ def _is_foldable(node: fx.Node) -> bool:
 
 
 def _filled(node: fx.Node) -> Tensor | None:
-    """A result that is the same number everywhere, if its sizes are fixed."""
+    """A result that is the same number everywhere, if its sizes are numbers in the call.
+
+    Those of an example's value are not asked: where a pass made the node, they may be the example's alone.
+    """
     value, number = node.meta.get("val"), _FILLED.get(aten_name(node) or "")
     if number is None or not isinstance(value, Tensor):
         return None
-    number = arguments(node)[number] if isinstance(number, str) else number
-    sizes = [fixed_size(size) for size in value.shape]
-    if not isinstance(number, (bool, int, float)) or None in sizes:
+    given = arguments(node)
+    number, sizes = given[number] if isinstance(number, str) else number, given["size"]
+    if not isinstance(number, (bool, int, float)) or not all(type(size) is int for size in sizes):
         return None
-    return torch.full(sizes, number, dtype=value.dtype)
+    return torch.full(list(sizes), number, dtype=value.dtype)
 
 
 def _replace(graph: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Any]) -> None:
