@@ -97,12 +97,7 @@ _WITHOUT = {
     "qk_layernorm": False,
 }
 _KINDS = ("sliding_attention", "full_attention")  # of layers
-# How angles are scaled -> the settings of it.
-_SCALINGS = {
-    "default": (),
-    "linear": ("factor",),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-}
+_SCALINGS = dict.fromkeys(("default", "linear", "llama3"))  # of angles
 _PACKED = (".qweight", ".weight_packed", "._weight_qdata")  # parts of packed layers
 # Buffers of modules, which are not weights.
 _NOT_WEIGHTS = ("rotary_emb.inv_freq", "attn.bias", "attn.masked_bias")
@@ -179,8 +174,6 @@ class _Config:
         parts = {**whole, **self.settings.parts("rope_scaling"), **self.settings.parts("rope_parameters")}
         rope = Settings(parts, "{} of rope_scaling or rope_parameters in config.json", others={"rope_type": "type"})
         kind = rope.one_of("rope_type", _SCALINGS, "scaling of angles", "default")
-        if unknown := sorted(parts.keys() - {*whole, "rope_type", "type", *_SCALINGS[kind]}):
-            raise ValueError(f"{unknown[0]!r} of rope_scaling or rope_parameters in config.json is not supported")
         rotated = int(dim * rope.number("partial_rotary_factor", 1.0, most=1.0)) // 2 * 2
         if rotated == 0:
             raise ValueError(
@@ -192,6 +185,7 @@ class _Config:
             frequencies /= rope.number("factor")
         elif kind == "llama3":
             frequencies = _llama3(frequencies, rope)
+        rope.require_all_read()
         require_finite(frequencies, "angles")
         return frequencies.astype(np.float32)
 

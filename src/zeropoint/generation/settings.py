@@ -27,9 +27,11 @@ class Settings:
         others: Mapping[str, str] | None = None,
     ) -> None:
         self.values, self.named, self.error, self.others = values, named, error, others or {}
+        self._asked: set[str] = set()
 
     def get(self, key: str, default: Any = None) -> Any:
         """The setting, as it is."""
+        self._asked |= {key, self.others.get(key, key)}
         value = self.values.get(key)
         if value is None and key in self.others:
             value = self.values.get(self.others[key])
@@ -74,6 +76,11 @@ class Settings:
         if not isinstance(value, Mapping):
             self._refuse(key, "an object", value)
         return value
+
+    def require_all_read(self) -> None:
+        """Refuse settings that nothing has asked for."""
+        if unread := sorted(self.values.keys() - self._asked):
+            raise self.error(f"{self.named.format(repr(unread[0]))} is not supported")
 
     def _refuse(self, key: str, wanted: str, value: Any) -> None:
         name = self.named.format(key)
