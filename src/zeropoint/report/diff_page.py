@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from html import escape
 from itertools import takewhile
 from os import PathLike
-from string import Template
 from typing import Any
 
 import numpy as np
 
-from zeropoint.atomic_file import replacing
-from zeropoint.report.markup import asset, card, digest, head, layer_name, milliseconds, section, table
+from zeropoint.report.comparison_page import write_comparison
+from zeropoint.report.markup import card, head, layer_name, milliseconds, section, table
 from zeropoint.report.module_values import MOST, likeness, module_values
 from zeropoint.report.program_facts import ProgramFacts, example_inputs, program_facts
 from zeropoint.runtime import Program
@@ -79,20 +78,9 @@ def write_diff_page(
     first, second = (program_facts(program, given) for program in programs)
     before, after = (module_values(program, facts, given) for program, facts in zip(programs, (first, second)))
     rows = [replace(side, alike=_likeness(before, after, side.path)) for side in sides(first, second)]
-    script = asset("sort.js")
-    text = Template(asset("page.html")).substitute(
-        brand="zeropoint comparison",
-        digest=digest(script),
-        style=asset("style.css"),
-        script=script,
-        title=escape(" and ".join(names)),
-        verdict=escape(f"{names[1]} compared with {names[0]}, on the same inputs."),
-        cards=_cards(first, second, _apart(programs, given)),
-        sections=_table(rows, names),
-        footer="",
+    write_comparison(
+        path, names, ", on the same inputs.", _cards(first, second, _apart(programs, given)), _table(rows, names)
     )
-    with replacing(path) as new:
-        new.write_bytes(text.encode("utf-8", errors="replace"))
     return rows
 
 

@@ -10,11 +10,10 @@ from dataclasses import asdict, dataclass
 from html import escape
 from os import PathLike
 from pathlib import Path
-from string import Template
 
-from zeropoint.atomic_file import replacing
 from zeropoint.regular_file import open_regular
-from zeropoint.report.markup import asset, card, digest, head, layer_name, milliseconds, section, table
+from zeropoint.report.comparison_page import write_comparison
+from zeropoint.report.markup import card, head, layer_name, milliseconds, section, table
 from zeropoint.table import readable_bytes, size_change
 
 EXACT = 200.0  # dB: what has no error counts as so good
@@ -102,20 +101,7 @@ def write_report_diff(
     first, second = ({layer.path: layer for layer in report.layers} for report in reports)
     pairs = [(first.get(name), second.get(name)) for name in dict.fromkeys([*first, *second])]
     pairs.sort(key=lambda pair: -abs(_change(pair)))
-    script = asset("sort.js")
-    text = Template(asset("page.html")).substitute(
-        brand="zeropoint comparison",
-        digest=digest(script),
-        style=asset("style.css"),
-        script=script,
-        title=escape(" and ".join(names)),
-        verdict=escape(f"{names[1]} compared with {names[0]}; each was compared with its float model."),
-        cards=_cards(*reports),
-        sections=_table(pairs, names),
-        footer="",
-    )
-    with replacing(path) as new:
-        new.write_bytes(text.encode("utf-8", errors="replace"))
+    write_comparison(path, names, "; each was compared with its float model.", _cards(*reports), _table(pairs, names))
     return pairs
 
 
